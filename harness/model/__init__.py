@@ -1,0 +1,1 @@
+"""Models: fetching, loading, and the sites they are made of."""

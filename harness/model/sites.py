@@ -1,11 +1,26 @@
-"""Sites: every block matrix of a decoder, named the same way in every architecture."""
+"""Sites: every block matrix of a decoder, named the same way in every architecture.
+
+`find_sites` looks at shapes, module types and the config only, so it works on a model on the meta device. Every
+parameter with two or more axes in a decoder layer must be explained by `layouts`: as one or more sites, or as
+something known not to be a block matrix (norm, bias, router). Otherwise the model is refused by name, since a
+weight that nobody counted would stay in 16 bits under a label that says int4.
+
+`read_site` and `write_site` work on one decoder layer, so a caller can hold one layer in memory at a time.
+
+O out_features, I in_features.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+
+from harness.errors import UserError
+from harness.model.layouts import Part, Rows, block_of, explain
 
 
 @dataclass(frozen=True)
@@ -13,8 +28,9 @@ class Site:
     """One weight matrix `w_OI`, or the row slices of a fused one.
 
     `module` is a path inside the decoder layer (inside the whole model for `embedding` and `head`), `parameter` the
-    attribute there. `rows` are [start, stop) ranges of output rows in the [O, I] view; empty means all rows.
-    `transposed` means stored as [I, O]. `expert` indexes the first axis of a 3-D parameter.
+    attribute there. `rows` are [start, stop) ranges of output rows in the [O, I] view, of which every `stride`-th
+    is meant; empty means all rows. `transposed` means stored as [I, O]. `expert` indexes the first axis of a 3-D
+    parameter.
     """
 
     name: str  # layers.{i}.{block}.{role}[.expert{e}|.shared], or embedding / head
@@ -25,11 +41,114 @@ class Site:
     parameter: str
     out_features: int
     in_features: int
-    rows: tuple[tuple[int, int], ...] = ()
+    rows: Rows = ()
     transposed: bool = False
     expert: int | None = None
+    stride: int = 1
 
     @property
     def weights(self) -> int:
         """Number of weights."""
         return self.out_features * self.in_features
+
+    @property
+    def slices(self) -> list[slice]:
+        """The rows of the stored matrix, in [O, I] view, that this site is made of."""
+        return [slice(start, stop, self.stride) for start, stop in self.rows] or [slice(None)]
+
+
+def find_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    """Path and list of the decoder layers, for instance `model.layers`: the one list as long as the config says."""
+    count = model.config.get_text_config().num_hidden_layers
+    found = [(path, m) for path, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == count]
+    outermost = [(path, m) for path, m in found if not any(path.startswith(f"{other}.") for other, _ in found)]
+    if len(outermost) != 1:
+        raise UserError(
+            f"{model.config.model_type}: {count} decoder layers expected in one list, found "
+            f"{[path for path, _ in outermost] or 'none'}. Use a decoder-only language model."
+        )
+    return outermost[0]
+
+
+def find_sites(model: nn.Module) -> list[Site]:
+    """Every block matrix of every decoder layer, in layer order. UserError names what is not understood."""
+    sites, unknown = [], []
+    for i, layer in enumerate(find_layers(model)[1]):
+        for path, weight in layer.named_parameters():
+            if weight.dim() < 2:
+                continue
+            parts = explain(layer, path)
+            if parts is None:
+                unknown.append(f"layers.{i}.{path} {tuple(weight.shape)}")
+            else:
+                sites += [_site(i, path, weight, part) for part in parts]
+    if unknown:
+        raise UserError(_refusal(model, unknown))
+    return sites
+
+
+def _site(layer: int, path: str, weight: nn.Parameter, part: Part) -> Site:
+    module, _, parameter = path.rpartition(".")
+    block = block_of(path)
+    assert block is not None
+    stored = tuple(weight.shape[-2:])
+    rows, columns = stored[::-1] if part.transposed else stored
+    return Site(
+        name=f"layers.{layer}.{block}.{part.role}{part.suffix}",
+        layer=layer,
+        block=block,
+        role=part.role,
+        module=module,
+        parameter=parameter,
+        out_features=sum(len(range(start, stop, part.stride)) for start, stop in part.rows) or rows,
+        in_features=columns,
+        rows=part.rows,
+        transposed=part.transposed,
+        expert=part.expert,
+        stride=part.stride,
+    )
+
+
+def _refusal(model: nn.Module, unknown: list[str]) -> str:
+    shown = ", ".join(unknown[:8]) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
+    return (
+        f"{model.config.model_type}: the layout of its decoder layers is not understood.\nNot known: {shown}.\n"
+        "Nothing is measured on a guess: use a supported architecture, or describe this one in harness/model/layouts.py"
+    )
+
+
+def read_site(layer: nn.Module, site: Site) -> torch.Tensor:
+    """The site's weights as a fresh contiguous `w_OI`, in the dtype and on the device of the stored parameter."""
+    matrix_OI = _matrix(layer, site)
+    return torch.cat([matrix_OI[rows] for rows in site.slices]).contiguous()
+
+
+def write_site(layer: nn.Module, site: Site, w_OI: torch.Tensor) -> None:
+    """Write `w_OI` into the stored parameter, in place and nowhere else; rounded to the parameter's dtype."""
+    assert w_OI.shape == (site.out_features, site.in_features), f"{site.name}: {tuple(w_OI.shape)}"
+    matrix_OI, start = _matrix(layer, site), 0
+    for rows in site.slices:
+        target = matrix_OI[rows]
+        target.copy_(w_OI[start : start + len(target)])
+        start += len(target)
+
+
+@contextmanager
+def substituted(layer: nn.Module, weights: Mapping[Site, torch.Tensor]) -> Iterator[nn.Module]:
+    """The layer with other weights at some sites; the old ones are back, bit for bit, on the way out."""
+    saved = {site: read_site(layer, site) for site in weights}
+    try:
+        for site, w_OI in weights.items():
+            write_site(layer, site, w_OI)
+        yield layer
+    finally:
+        for site, w_OI in saved.items():
+            write_site(layer, site, w_OI)
+
+
+def _matrix(layer: nn.Module, site: Site) -> torch.Tensor:
+    """The stored matrix that holds the site, as an [O, I] view outside autograd."""
+    weight = layer.get_submodule(site.module).get_parameter(site.parameter).detach()
+    if site.expert is not None:
+        weight = weight[site.expert]
+    return weight.T if site.transposed else weight
