@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from harness.errors import UserError
+
 
 class Method(StrEnum):
     """How codes are chosen."""
@@ -141,3 +143,24 @@ ENUMS: dict[str, type[StrEnum]] = {
     "act_order": ActOrder,
     "group_scales": GroupScales,
 }
+
+
+def effective_group(in_features: int, group_size: int, indivisible: str = "error") -> int:
+    """Weights in a group of a row of `in_features`: -1 means all of them. UserError where the size does not fit."""
+    if group_size == -1:
+        return in_features
+    if group_size < 1:
+        raise UserError(f"group_size={group_size} is not a size. Use a positive number, or -1 for one group a row.")
+    if in_features % group_size and Indivisible(indivisible) is Indivisible.error:
+        raise UserError(
+            f"group_size={group_size} does not divide in_features={in_features}. "
+            f"What divides it: {', '.join(map(str, dividing_groups(in_features)))}, or -1. "
+            "Or let the last group of each row be shorter: quant.indivisible=tail"
+        )
+    return min(group_size, in_features)
+
+
+def dividing_groups(in_features: int) -> list[int]:
+    """Group sizes that divide a width, those worth using first thought of: from 8 up where there are any."""
+    divisors = [size for size in range(1, in_features + 1) if in_features % size == 0]
+    return [size for size in divisors if size >= 8] or divisors
