@@ -1,0 +1,1 @@
+"""What each source package gives, one module a source; build.py puts them together."""
