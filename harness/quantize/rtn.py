@@ -32,7 +32,7 @@ def assemble(codes_OI: Tensor, lattice: Grid, scheme: Scheme, form: Format, grou
     facts = {"group_size": group_size, **lattice.facts()}
     groups, scale_bits = lattice.scale_OG.numel(), torch.finfo(getattr(torch, scheme.scale_dtype)).bits
     storage = {
-        "codes": packed_bits(*codes_OI.shape, form.bits),
+        "codes": packed_bits(codes_OI.shape[0], codes_OI.shape[1], form.bits),
         "scales": groups * scale_bits + facts["float32_scales"] * (32 - scale_bits),
         "zero_points": 0 if scheme.range_rule in SYMMETRIC else groups * form.bits,
     }
