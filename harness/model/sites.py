@@ -15,12 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from harness.errors import UserError
-from harness.model.layouts import Part, Rows, block_of, explain
+from harness.model.layouts import ROLE_ORDER, Part, Rows, block_of, explain
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,8 @@ class Site:
     """One weight matrix `w_OI`, or the row slices of a fused one.
 
     `module` is a path inside the decoder layer (inside the whole model for `embedding` and `head`), `parameter` the
-    attribute there. `rows` are [start, stop) ranges of output rows in the [O, I] view, of which every `stride`-th
-    is meant; empty means all rows. `transposed` means stored as [I, O]. `expert` indexes the first axis of a 3-D
-    parameter.
+    attribute there. `rows` are ranges of output rows in the [O, I] view, in the order in which `w_OI` holds them;
+    empty means all rows. `transposed` means stored as [I, O]. `expert` indexes the first axis of a 3-D parameter.
     """
 
     name: str  # layers.{i}.{block}.{role}[.expert{e}|.shared], or embedding / head
@@ -44,7 +47,6 @@ class Site:
     rows: Rows = ()
     transposed: bool = False
     expert: int | None = None
-    stride: int = 1
 
     @property
     def weights(self) -> int:
@@ -54,10 +56,10 @@ class Site:
     @property
     def slices(self) -> list[slice]:
         """The rows of the stored matrix, in [O, I] view, that this site is made of."""
-        return [slice(start, stop, self.stride) for start, stop in self.rows] or [slice(None)]
+        return [slice(rows.start, rows.stop, rows.step) for rows in self.rows] or [slice(None)]
 
 
-def find_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
+def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     """Path and list of the decoder layers, for instance `model.layers`: the one list as long as the config says."""
     count = model.config.get_text_config().num_hidden_layers
     found = [(path, m) for path, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m) == count]
@@ -70,21 +72,42 @@ def find_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
     return outermost[0]
 
 
-def find_sites(model: nn.Module) -> list[Site]:
-    """Every block matrix of every decoder layer, in layer order. UserError names what is not understood."""
-    sites, unknown = [], []
+def find_sites(model: PreTrainedModel) -> list[Site]:
+    """Every block matrix of every decoder layer; by layer, block, expert and role. UserError names what is unknown."""
+    config, sites, unknown = model.config.get_text_config(), [], []
     for i, layer in enumerate(find_layers(model)[1]):
         for path, weight in layer.named_parameters():
             if weight.dim() < 2:
                 continue
-            parts = explain(layer, path)
+            parts = explain(layer, path, config)
             if parts is None:
                 unknown.append(f"layers.{i}.{path} {tuple(weight.shape)}")
             else:
                 sites += [_site(i, path, weight, part) for part in parts]
     if unknown:
         raise UserError(_refusal(model, unknown))
-    return sites
+    return sorted(sites, key=_rank)
+
+
+def _rank(site: Site) -> tuple[int, str, int, int]:
+    return site.layer, site.block, -1 if site.expert is None else site.expert, ROLE_ORDER.index(site.role)
+
+
+def find_extra_sites(model: PreTrainedModel) -> tuple[list[Site], bool]:
+    """`embedding` and `head` (paths are inside the whole model), and whether the two are one tensor.
+
+    A skeleton on the meta device holds two tensors where the real model ties them: there the config decides.
+    """
+    paths = {id(module): path for path, module in model.named_modules()}
+    modules = {"embedding": model.get_input_embeddings(), "head": model.get_output_embeddings()}
+    sites = []
+    for name, module in modules.items():
+        if module is not None:
+            rows, columns = module.get_parameter("weight").shape
+            sites.append(Site(name, -1, name, name, paths[id(module)], "weight", rows, columns))
+    weights = [module.get_parameter("weight") for module in modules.values() if module is not None]
+    on_meta = weights[0].is_meta and bool(model.config.get_text_config().tie_word_embeddings)
+    return sites, len(weights) == 2 and (on_meta or weights[0] is weights[1])
 
 
 def _site(layer: int, path: str, weight: nn.Parameter, part: Part) -> Site:
@@ -100,16 +123,15 @@ def _site(layer: int, path: str, weight: nn.Parameter, part: Part) -> Site:
         role=part.role,
         module=module,
         parameter=parameter,
-        out_features=sum(len(range(start, stop, part.stride)) for start, stop in part.rows) or rows,
+        out_features=sum(len(part_rows) for part_rows in part.rows) or rows,
         in_features=columns,
         rows=part.rows,
         transposed=part.transposed,
         expert=part.expert,
-        stride=part.stride,
     )
 
 
-def _refusal(model: nn.Module, unknown: list[str]) -> str:
+def _refusal(model: PreTrainedModel, unknown: list[str]) -> str:
     shown = ", ".join(unknown[:8]) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
     return (
         f"{model.config.model_type}: the layout of its decoder layers is not understood.\nNot known: {shown}.\n"
