@@ -1,6 +1,7 @@
 """Every setting of a run, typed. The only place where a default is written; Hydra's files hold only differences.
 
-Torch is never imported here: `--help` and config errors answer in a second.
+Torch is never imported here: `--help` and config errors answer in a second. Each group's dataclass is registered as
+`<group>/schema`, so that a bad key, type or enum in a file or on the command line fails when the config is composed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from harness.scheme import Indivisible, Method, Scheme
@@ -71,3 +73,200 @@ class QuantConfig:
     head: Scheme = field(default_factory=lambda: Scheme(method=Method.keep))
     overrides: list[dict[str, Any]] = field(default_factory=list)
     indivisible: Indivisible = Indivisible.error
+
+
+class Players(StrEnum):
+    """Between whom the loss is split."""
+
+    blocks = "blocks"
+    roles = "roles"
+    layers = "layers"
+    block_layers = "block_layers"  # blocks x groups of layers
+    experts = "experts"
+
+
+class ArmsRule(StrEnum):
+    """Which coalitions of players become arms. Every design has `base`, where nothing is quantized."""
+
+    single = "single"  # each player alone
+    together = "together"  # all players at once
+    all = "all"  # every subset: 2 x 2 for two blocks
+    one_in = "one_in"  # each player alone, and all at once
+    one_out = "one_out"  # all but one player, and all at once
+    one_in_out = "one_in_out"  # both: 16 arms for seven roles
+    owen = "owen"  # roles: every subset of one block's roles with the other block off and on (exact Owen values)
+
+
+@dataclass
+class DesignConfig:
+    """The arms of a run."""
+
+    players: Players = Players.blocks
+    arms: ArmsRule = ArmsRule.single
+    noise_draws: int = 0  # arms that move every block weight by at most half a bfloat16 step: the noise floor
+    layer_groups: int = 0  # merge consecutive layers into this many players; 0: one each
+    seed: int = 0
+
+
+class CalibSource(StrEnum):
+    """Where calibration tokens come from."""
+
+    shipped = "shipped"  # State of the Union speeches in the package
+    text = "text"  # a text file
+    jsonl = "jsonl"  # a jsonl file with a text field, or token ids
+    dataset = "dataset"  # a `datasets` set
+
+
+class CalibInputs(StrEnum):
+    """Whose activations the statistics see: the unquantized model's, or those of the arm's own quantized prefix."""
+
+    float = "float"
+    quantized = "quantized"
+
+
+@dataclass
+class CalibConfig:
+    """Calibration tokens for methods that need input statistics."""
+
+    source: CalibSource = CalibSource.shipped
+    path: str = ""  # file, or dataset name
+    config_name: str = ""  # dataset configuration
+    split: str = "train"
+    text_field: str = "text"  # jsonl and datasets: the column of text or token ids
+    samples: int = 32
+    length: int = 512  # tokens a sample
+    draw: str = "random"  # random: seeded start positions; start: consecutive from the start of the text
+    bos: bool = False  # one BOS at the start of each sample
+    seeds: list[int] = field(default_factory=lambda: [0])
+    inputs: CalibInputs = CalibInputs.float
+
+
+class BosRule(StrEnum):
+    """Where a beginning-of-sequence token stands. It is never scored and never doubled."""
+
+    none = "none"
+    first = "first"  # once, at the start of the text
+    window = "window"  # at the start of every window
+
+
+class LastWindow(StrEnum):
+    """A last window shorter than the others: dropped (as in papers) or scored."""
+
+    drop = "drop"
+    score = "score"
+
+
+@dataclass
+class PerplexityConfig:
+    """A text scored in windows. `path` empty: off."""
+
+    path: str = ""  # a file, or `shipped:moby_dick`
+    name: str = "prose"
+    subset: str = "general"
+    window: int = 1024  # tokens
+    stride: int = 0  # tokens between window starts; 0: window, so that no token is seen twice
+    joiner: str = ""  # set: lines are rows, blank rows emptied, joined by this (papers: two newlines); empty: as it is
+    bos: BosRule = BosRule.none
+    last_window: LastWindow = LastWindow.drop
+    max_windows: int = 0  # 0: all
+    max_chars: int = 0  # only this much of the text's beginning; 0: all
+    document_regex: str = ""  # a match starts a new document, which no window crosses; empty: each window is one
+
+
+@dataclass
+class TaskOptions:
+    """Settings of one lm-eval task; an unset field leaves the task's own."""
+
+    num_fewshot: int | None = None
+    sampler: str | None = None  # default | first_n
+    limit: int | None = None
+
+
+@dataclass
+class EvalConfig:
+    """What is scored. Subsets list lm-eval task names, or paths of task YAML files in lm-eval's format."""
+
+    general: list[str] = field(default_factory=list)
+    knowledge: list[str] = field(default_factory=list)
+    context: list[str] = field(default_factory=list)
+    perplexity: PerplexityConfig = field(default_factory=PerplexityConfig)
+    limit: int | None = None  # questions a task, the first ones
+    num_fewshot: int | None = None
+    sampler: str | None = None
+    task_options: dict[str, TaskOptions] = field(default_factory=dict)  # by task name, over the three above
+    bos: str = "auto"  # auto: what the tokenizer does by itself; on | off
+    seed: int = 1234  # few-shot draws
+
+
+@dataclass
+class EngineConfig:
+    """How the work is cut. Nothing here changes a result beyond rounding."""
+
+    memory_gib: float = 4.0  # hidden states and masks held at once; more items than fit are scored in waves
+    pack_tokens: int = 768  # tokens a tree pack aims at
+    batch_tokens: int = 2048  # tokens a forward call
+    head_tokens: int = 512  # positions whose logits exist at once
+    packing: bool = True  # share tokens between questions and choices; off: one plain sequence each
+
+
+@dataclass
+class AttributeConfig:
+    """Intervals and verdicts."""
+
+    resamples: int = 10_000
+    level: float = 0.95
+    margin: float = 0.01  # losses within +-margin count as equivalent, in the metric's own unit
+    seed: int = 0
+
+
+class OnLocked(StrEnum):
+    """A second start of the same run while the first one is at work."""
+
+    wait = "wait"
+    skip = "skip"
+
+
+@dataclass
+class HarnessConfig:
+    """How a run behaves, not what it computes."""
+
+    plan_only: bool = False  # print arms and sites, then stop
+    force: bool = False  # run again although a result is there
+    on_locked: OnLocked = OnLocked.wait
+    traceback: bool = False  # show Python's traceback with an error
+
+
+@dataclass
+class RunConfig:
+    """A whole run."""
+
+    experiment: str = "run"
+    model: ModelConfig = field(default_factory=ModelConfig)
+    quant: QuantConfig = field(default_factory=QuantConfig)
+    calib: CalibConfig = field(default_factory=CalibConfig)
+    design: DesignConfig = field(default_factory=DesignConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    attribute: AttributeConfig = field(default_factory=AttributeConfig)
+    harness: HarnessConfig = field(default_factory=HarnessConfig)
+    outputs: str = "outputs"  # relative to the folder the run was started in
+
+
+GROUPS = {
+    "model": ModelConfig,
+    "quant": QuantConfig,
+    "calib": CalibConfig,
+    "design": DesignConfig,
+    "eval": EvalConfig,
+}
+
+
+def register() -> None:
+    """Put the schemas into Hydra's store."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=RunConfig)
+    for group, node in GROUPS.items():
+        store.store(group=group, name="schema", node=node)
+
+
+register()

@@ -1,0 +1,6 @@
+"""`python -m harness`."""
+
+from harness.app import main
+
+if __name__ == "__main__":
+    main()

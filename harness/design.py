@@ -1,0 +1,114 @@
+"""Designs: which coalitions of players become arms.
+
+    blocks, all          base, ffn, attention, both: the 2 x 2 that alone, restored and interaction are read from
+    roles, one_in_out    16 arms for seven roles: each alone, all but each, everything, nothing
+    roles, owen          every subset of one block's roles with the other block off and on: 44 arms, exact Owen values
+    layers, one_in_out   each layer (or group of layers) alone, and all but each
+
+Embedding and head are players of their own in every design, and only where they are quantized by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import combinations
+
+from harness.config import ArmsRule, DesignConfig, Players
+from harness.errors import UserError
+from harness.model.sites import Site
+from harness.plan import Arm, Plan, base_arm
+
+MOST_ARMS = 128
+Coalition = frozenset[str]
+
+
+def player_of(site: Site, design: DesignConfig, layers: int) -> str:
+    """The player a site belongs to."""
+    if site.block not in ("ffn", "attention"):
+        return site.block
+    return PLAYERS[design.players](site, _layer_group(site.layer, design.layer_groups or layers, layers))
+
+
+PLAYERS: dict[Players, Callable[[Site, str], str]] = {
+    Players.blocks: lambda site, _: site.block,
+    Players.roles: lambda site, _: f"{site.block}.{site.role}",
+    Players.layers: lambda _, group: group,
+    Players.block_layers: lambda site, group: f"{site.block}.{group}",
+    Players.experts: lambda site, _: f"{site.block}.dense" if site.expert is None else f"expert{site.expert}",
+}
+
+
+def _layer_group(layer: int, groups: int, layers: int) -> str:
+    """`layers.7`, or `layers.0-9` where consecutive layers are one player."""
+    own = [i for i in range(layers) if i * groups // layers == layer * groups // layers]
+    return f"layers.{own[0]}" if len(own) == 1 else f"layers.{own[0]}-{own[-1]}"
+
+
+def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
+    """The arms of a design; the first is `base`. UserError: nothing to quantize, or more arms than make sense."""
+    if not plan:
+        raise UserError(
+            "quant: every method is `keep`, so there is nothing to measure. "
+            "Set quant.ffn.method or quant.attention.method, or choose an experiment: +exp=int4_ffn_only."
+        )
+    owner = {site: player_of(site, design, layers) for site in plan}
+    players = list(dict.fromkeys(owner.values()))
+    arms = [base_arm()]
+    for coalition in dict.fromkeys(COALITIONS[design.arms](players)):
+        chosen = {site: scheme for site, scheme in plan.items() if owner[site] in coalition}
+        arms.append(Arm(_name(coalition, players), coalition, chosen))
+    return arms
+
+
+def _alone(players: list[str]) -> Iterable[Coalition]:
+    return [frozenset({p}) for p in players]
+
+
+def _everyone(players: list[str]) -> Iterable[Coalition]:
+    return [frozenset(players)]
+
+
+def _all_but_one(players: list[str]) -> Iterable[Coalition]:
+    return [frozenset(players) - {p} for p in players if len(players) > 1]
+
+
+def _every_subset(players: list[str]) -> Iterable[Coalition]:
+    if 2 ** len(players) > MOST_ARMS:
+        raise UserError(
+            f"design.arms=all with {len(players)} players would be {2 ** len(players)} arms. "
+            "Use design.arms=one_in_out, or owen for roles."
+        )
+    return [frozenset(c) for size in range(1, len(players) + 1) for c in combinations(players, size)]
+
+
+def _owen(players: list[str]) -> Iterable[Coalition]:
+    """Every subset of one block's roles, with the other block off and on."""
+    blocks: dict[str, list[str]] = {}
+    for player in players:
+        blocks.setdefault(player.partition(".")[0], []).append(player)
+    found = []
+    for own in blocks.values():
+        rest = frozenset(players) - frozenset(own)
+        subsets = [frozenset(), *_every_subset(own)]
+        found += [c for subset in subsets for c in (subset, subset | rest) if c]
+    return found
+
+
+COALITIONS: dict[ArmsRule, Callable[[list[str]], Iterable[Coalition]]] = {
+    ArmsRule.single: _alone,
+    ArmsRule.together: _everyone,
+    ArmsRule.all: _every_subset,
+    ArmsRule.one_in: lambda p: [*_alone(p), *_everyone(p)],
+    ArmsRule.one_out: lambda p: [*_all_but_one(p), *_everyone(p)],
+    ArmsRule.one_in_out: lambda p: [*_alone(p), *_all_but_one(p), *_everyone(p)],
+    ArmsRule.owen: _owen,
+}
+
+
+def _name(coalition: Coalition, players: list[str]) -> str:
+    whole = "both" if set(players) == {"ffn", "attention"} else "all"
+    if coalition == frozenset(players) and len(players) > 1:
+        return whole
+    if 1 < len(coalition) == len(players) - 1:
+        return f"{whole}-{next(p for p in players if p not in coalition)}"
+    return "+".join(p for p in players if p in coalition)

@@ -1,0 +1,122 @@
+"""Run folders and files that are either whole or absent.
+
+    outputs/<experiment>/<run_id>/
+        .lock                one process at a time
+        attempts/<n>/        configuration and log of each start
+        report.csv ...       results
+        result.json          written last: its presence means done
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from harness.config import OnLocked
+from harness.errors import UserError
+
+
+def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Call `write` on a temporary path beside `path`, flush it to disk, and rename it into place."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        with Path(name).open("rb") as file:
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}). Free space or set outputs=.") from error
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A whole UTF-8 text file, or none."""
+    write_atomic(path, lambda aside: aside.write_bytes(text.encode()) and None)
+
+
+def to_json(value: Any) -> str:
+    """Strict JSON: numbers that are not finite become null, tensors and arrays become lists, enums their value."""
+    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if hasattr(value, "tolist"):  # numpy and torch, scalars included
+        return _plain(value.tolist())
+    return str(value)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run."""
+
+    path: Path
+
+    @property
+    def done(self) -> bool:
+        """Whether a complete result is there."""
+        return self.result() is not None
+
+    def result(self) -> dict[str, Any] | None:
+        """The stored result; nothing if it is absent or its files are not what it says they are."""
+        try:
+            result = json.loads((self.path / "result.json").read_text(encoding="utf-8"))
+            sizes = {name: (self.path / name).stat().st_size for name in result["files"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return result if sizes == result["files"] else None
+
+    @contextmanager
+    def locked(self, on_locked: OnLocked) -> Iterator[bool]:
+        """Hold the folder; yields False where another process has it and this one is not to wait."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock", timeout=0 if on_locked is OnLocked.skip else -1)
+            lock.acquire()
+        except Timeout:
+            yield False
+            return
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be used ({error.strerror or error}). Set outputs=.") from error
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def attempt(self) -> Path:
+        """A new folder under attempts/, created exclusively."""
+        number = 0
+        while True:
+            path = self.path / "attempts" / str(number)
+            try:
+                path.mkdir(parents=True)
+                return path
+            except FileExistsError:
+                number += 1
+
+    def finish(self, result: dict[str, Any], names: list[str]) -> None:
+        """Write result.json over the files named: the last act of a run."""
+        sizes = {name: (self.path / name).stat().st_size for name in names}
+        write_text(self.path / "result.json", to_json({**result, "files": sizes}) + "\n")

@@ -1,0 +1,43 @@
+"""What makes two runs the same: everything that can change a number, and nothing else.
+
+Weights, data, protocol, plan, seeds, type, kind of device and the code that computes; not paths, names, memory
+budgets or how loud the run is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness.config import RunConfig
+
+# Modules that only report, watch or wait cannot change a number.
+NOT_NUMERIC = ("report", "ledger", "data", "console.py", "files.py", "__main__.py", "errors.py")
+
+
+def run_id(config: RunConfig, facts: dict[str, Any]) -> str:
+    """Sixteen hex digits. `facts`: what only the loaded model and data know (hashes, type, device class)."""
+    settings = asdict(config)
+    for name in ("experiment", "harness", "outputs", "model"):
+        del settings[name]
+    for name in ("memory_gib", "head_tokens"):
+        del settings["engine"][name]
+    del settings["eval"]["perplexity"]["path"]  # the text's hash stands for it
+    text = json.dumps([settings, facts, code_version()], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def code_version() -> str:
+    """Hash of the modules that compute."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if name.parts[0] not in NOT_NUMERIC:
+            digest.update(name.as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,165 @@
+"""Which weight gets which scheme in which arm: decided, printed and checked before any weight is read.
+
+A plan maps sites to schemes. An arm is a coalition of players, and its plan is the full plan restricted to the sites
+of those players. Players are blocks, roles, layers or experts; the design says which coalitions are tried.
+
+Overrides are ordered rules on site names; the last match wins, its fields over those of the block. A rule acts only
+in arms where its site's player is on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase, translate
+from functools import cached_property
+from typing import Any
+
+from harness.config import QuantConfig
+from harness.errors import UserError
+from harness.model.sites import Site
+from harness.scheme import Indivisible, Scheme
+
+Plan = dict[Site, Scheme]
+Treatment = tuple[tuple[Site, Scheme], ...]  # how one layer is changed; empty: not at all
+
+GROUP_SIZES = (16, 32, 64, 128, 256, 512)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One plan under test. `players` says which are on; base has none."""
+
+    name: str
+    players: frozenset[str]
+    plan: Plan = field(hash=False)
+
+    @cached_property
+    def _by_layer(self) -> dict[int, Treatment]:
+        layers: dict[int, list[tuple[Site, Scheme]]] = {}
+        for site, scheme in self.plan.items():
+            layers.setdefault(site.layer, []).append((site, scheme))
+        return {layer: tuple(pairs) for layer, pairs in layers.items()}
+
+    def treatment(self, layer: int) -> Treatment:
+        """How this arm changes a layer; -1 is the embedding, the number of layers is the head."""
+        return self._by_layer.get(layer, ())
+
+    @cached_property
+    def key(self) -> Treatment:
+        """Equal for arms that quantize the same sites alike."""
+        return tuple(self.plan.items())
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The resolved full plan, and what the overrides did to it (lines to print)."""
+
+    plan: Plan
+    notes: list[str]
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Glob on a site name, with `a-b` layer ranges: `layers.0-3.ffn.down`, `layers.*.attention.[qk]`."""
+    parts = re.split(r"(?<=\.)(\d+)-(\d+)(?=\.|$)", pattern)
+    if len(parts) == 1:
+        return fnmatchcase(name, pattern)
+    text = ""
+    for n in range(0, len(parts), 3):
+        text += translate(parts[n]).removeprefix("(?s:").removesuffix(r")\Z")
+        if n + 2 < len(parts):
+            text += "(" + "|".join(str(i) for i in range(int(parts[n + 1]), int(parts[n + 2]) + 1)) + ")"
+    return re.fullmatch(text, name) is not None
+
+
+def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
+    """Every site's scheme with everything on. UserError: a rule with unknown fields, or one that matches nothing."""
+    plan = {site: getattr(quant, site.block) for site in sites}
+    winner: dict[Site, int] = {}
+    notes = []
+    for number, rule in enumerate(quant.overrides):
+        pattern, changes = _rule(rule, number)
+        hit = [site for site in sites if matches(pattern, site.name)]
+        if not hit:
+            near = get_close_matches(pattern, [s.name for s in sites], n=3, cutoff=0.3)
+            raise UserError(
+                f"quant.overrides[{number}].match={pattern!r} matches no site. Nearest names: {', '.join(near)}.\n"
+                "harness.plan_only=true prints all of them."
+            )
+        for loser, count in Counter(winner[s] for s in hit if s in winner).items():
+            before = quant.overrides[loser]["match"]
+            notes.append(f"override {number} ({pattern}) shadows override {loser} ({before}) on {count} sites")
+        for site in hit:
+            winner[site] = number
+            plan[site] = _changed(getattr(quant, site.block), changes, f"quant.overrides[{number}]")
+    return Rules({site: scheme for site, scheme in plan.items() if scheme.touches}, notes)
+
+
+def _rule(rule: dict[str, Any], number: int) -> tuple[str, dict[str, Any]]:
+    changes = dict(rule)
+    pattern = changes.pop("match", None)
+    known = {f.name for f in fields(Scheme)}
+    unknown = sorted(set(changes) - known)
+    if not isinstance(pattern, str) or not changes or unknown:
+        found = f"unknown fields {', '.join(unknown)}" if unknown else f"found {rule}"
+        raise UserError(
+            f"quant.overrides[{number}]: {found}. A rule is {{match: <glob on site names>, <scheme fields>}}; "
+            f"scheme fields are {', '.join(sorted(known))}."
+        )
+    return pattern, changes
+
+
+def _changed(scheme: Scheme, changes: dict[str, Any], where: str) -> Scheme:
+    try:
+        return replace(scheme, **changes)
+    except ValueError as error:
+        raise UserError(f"{where}.{error}") from None
+
+
+def check_groups(plan: Plan, indivisible: Indivisible) -> None:
+    """Refuse groups that do not divide their rows, unless a shorter last group is allowed."""
+    if indivisible is Indivisible.tail:
+        return
+    bad: dict[tuple[str, int, int], list[str]] = {}
+    for site, scheme in plan.items():
+        size = scheme.group_size
+        if size > 0 and site.in_features % size:
+            bad.setdefault((f"{site.block}.{site.role}", site.in_features, size), []).append(site.name)
+    if not bad:
+        return
+    lines = [
+        f"  {role}: in_features {width}, group_size {size} ({len(names)} sites, {names[0]} .. {names[-1]})"
+        for (role, width, size), names in bad.items()
+    ]
+    fit = [g for g in GROUP_SIZES if all(width % g == 0 for _, width, _ in bad)]
+    raise UserError(
+        "group_size does not divide in_features:\n" + "\n".join(lines) + "\n"
+        f"Group sizes that divide all of these: {', '.join(map(str, fit)) or 'none of ' + str(GROUP_SIZES)}, or -1 "
+        "(one group a row). quant.indivisible=tail lets the last group of a row be shorter."
+    )
+
+
+def trunk_counts(arms: Sequence[Arm], layers: int) -> list[int]:
+    """How many different hidden states leave each layer: the engine's work, known before it starts."""
+    counts: list[int] = []
+    states = [0 for _ in arms]
+    for layer in range(-1, layers):
+        ways = list(zip(states, (arm.treatment(layer) for arm in arms), strict=True))
+        number = {way: n for n, way in enumerate(dict.fromkeys(ways))}
+        states = [number[way] for way in ways]
+        counts.append(len(number))
+    return counts[1:]
+
+
+def base_arm() -> Arm:
+    """The arm in which nothing is quantized."""
+    return Arm("base", frozenset(), {})
+
+
+def restrict(plan: Plan, sites: Iterable[Site]) -> Plan:
+    """The plan of some sites only, in the plan's order."""
+    chosen = set(sites)
+    return {site: scheme for site, scheme in plan.items() if site in chosen}

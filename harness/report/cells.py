@@ -1,0 +1,109 @@
+"""The cells of a report that describe the run and its arms: what was quantized, how, on what, at which cost."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import pandas as pd
+import torch
+
+import harness
+from harness.config import RunConfig
+from harness.ledger.weights import model_bytes
+from harness.model.load import Model
+from harness.plan import Arm
+from harness.weigh import Weigher
+
+BLOCKS = ("ffn", "attention")
+
+
+def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> dict[str, Any]:
+    """What is the same in every row."""
+    rest = asdict(config)
+    return {
+        "experiment": config.experiment,
+        "run_id": run_id,
+        "model": model.name,
+        "model_sha": model.sha,
+        "base_lattice": model.base_lattice,
+        "config": {name: rest[name] for name in ("quant", "design", "calib", "engine", "attribute")},
+        "seed": config.design.seed,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": device_name(model.device),
+        "batch_tokens": config.engine.batch_tokens,
+        "seconds": round(seconds, 2),
+        "peak_bytes": peak_bytes(model.device),
+        "harness_version": harness.__version__,
+    }
+
+
+def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
+    """What an arm quantizes and what its weights take."""
+    facts = {site.name: weigher.facts[site.name, scheme] for site, scheme in arm.plan.items()}
+    stored = model_bytes(
+        sum(p.numel() for p in model.module.parameters()),
+        model.all_sites,
+        {name: fact["bits_per_weight"] for name, fact in facts.items()},
+        tied=model.tied,
+    )
+    return {
+        "arm": arm.name,
+        **{f"{block}_{name}": cell for block in BLOCKS for name, cell in _block_cells(arm, block).items()},
+        "quantized_share": _quantized_share(arm, facts),
+        "bits_per_weight": stored.bits_per_weight,
+        "weight_bytes": stored.weight_bytes,
+        "ffn_bytes_saved": stored.ffn_bytes_saved,
+        "attention_bytes_saved": stored.attention_bytes_saved,
+    }
+
+
+def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
+    """Method, precision and group size of a block; `mixed` where its sites differ."""
+    schemes = {scheme for site, scheme in arm.plan.items() if site.block == block}
+    if not schemes:
+        return {"method": "keep", "precision": "", "group_size": None}
+    methods, precisions, sizes = ({getattr(s, n) for s in schemes} for n in ("method", "precision", "group_size"))
+    return {
+        "method": methods.pop().value if len(methods) == 1 else "mixed",
+        "precision": precisions.pop().value if len(precisions) == 1 else "mixed",
+        "group_size": sizes.pop() if len(sizes) == 1 else None,
+    }
+
+
+def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None:
+    asked = sum(site.weights for site in arm.plan)
+    kept = sum(site.weights * facts[site.name].get("kept_columns", 0) / site.in_features for site in arm.plan)
+    return 1 - kept / asked if asked else None
+
+
+def site_rows(arms: Sequence[Arm], weigher: Weigher) -> pd.DataFrame:
+    """sites.csv: every site of every arm."""
+    return pd.DataFrame([{"arm": a.name, **weigher.facts[s.name, c]} for a in arms for s, c in a.plan.items()])
+
+
+def device_name(device: torch.device) -> str:
+    """`cpu`, or the accelerator's own name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Most memory held at once: the accelerator's, or else the process's resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return resident if sys.platform == "darwin" else resident * 1024
+
+
+def versions() -> dict[str, str]:
+    """Software and machine behind the numbers."""
+    names = ("torch", "transformers", "lm_eval", "datasets", "numpy", "scipy")
+    return {name: version(name) for name in names} | {
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+    }

@@ -1,0 +1,153 @@
+"""Find and build lm-eval tasks: by name, or from a YAML file in lm-eval's format.
+
+In a YAML file of ours, relative `data_files` are meant from the file's own folder (lm-eval itself would take the
+working directory). `metadata.document` and `metadata.band` name the fields of a row that hold what a bootstrap
+resamples and the band it is reported in; without them every row is its own document.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import datasets
+from lm_eval.api.instance import Instance
+from lm_eval.api.samplers import get_sampler
+from lm_eval.api.task import Task
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from harness.config import EvalConfig, TaskOptions
+from harness.errors import UserError
+from harness.score.encode import Encoder
+from harness.score.tasks import Question, TaskItems
+
+SUITES = Path(__file__).parent.parent / "data" / "suites"
+SUBSETS = ("general", "knowledge", "context")
+
+
+def build_tasks(config: EvalConfig, encoder: Encoder, vocab_size: int, base: Path) -> list[TaskItems]:
+    """Every task of every subset, requests built. UserError names an unknown task or data that cannot be had."""
+    quiet()
+    return [
+        _items(subset, task, config, encoder, vocab_size)
+        for subset in SUBSETS
+        for spec in getattr(config, subset)
+        for task in load(spec, base)
+    ]
+
+
+def load(spec: str, base: Path) -> list[Task]:
+    """The tasks behind a name, a group's name, a shipped suite (`qh_...`) or a path of a YAML file."""
+    path = base / spec
+    shipped = SUITES / f"{spec.removeprefix('qh_')}.yaml"
+    if not path.suffix and spec.startswith("qh_") and shipped.is_file():
+        path = shipped
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise UserError(f"eval: task file {spec} does not exist (looked for {path}).")
+        source: Any = _from_file(path)
+        manager = TaskManager(include_defaults=False)
+    else:
+        source, manager = spec, _all_tasks()
+        if spec not in manager.all_tasks:
+            shipped_names = [f"qh_{p.stem}" for p in SUITES.glob("*.yaml")]
+            near = get_close_matches(spec, [*manager.all_tasks, *shipped_names], n=4, cutoff=0.5)
+            raise UserError(f"eval: no task is called {spec!r}. Nearest names: {', '.join(near) or 'none'}.")
+    try:
+        return list(manager.load([source])["tasks"].values())
+    except (OSError, ValueError, KeyError, StopIteration, datasets.exceptions.DatasetsError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"eval: the data of task {spec} cannot be loaded: {reason}.\n"
+            "Offline: give a YAML file with dataset_path: json and data_files, or fill the `datasets` cache first."
+        ) from error
+
+
+def quiet() -> None:
+    """Keep the progress bars and notices of datasets and lm-eval out of the run's own output."""
+    datasets.disable_progress_bars()
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+
+
+@cache
+def _all_tasks() -> TaskManager:
+    return TaskManager()
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    config = load_yaml(path)
+    files = (config.get("dataset_kwargs") or {}).get("data_files")
+    if files:
+        config["dataset_kwargs"]["data_files"] = _absolute(files, path.parent)
+    return config
+
+
+def _absolute(files: Any, folder: Path) -> Any:
+    if isinstance(files, dict):
+        return {split: _absolute(value, folder) for split, value in files.items()}
+    if isinstance(files, list):
+        return [_absolute(value, folder) for value in files]
+    path = folder / files
+    if not path.is_file():
+        raise UserError(f"eval: data file {files} is not there (looked for {path}).")
+    return str(path)
+
+
+def _items(subset: str, task: Task, config: EvalConfig, encoder: Encoder, vocab_size: int) -> TaskItems:
+    options = config.task_options.get(task.task_name, TaskOptions())
+    shots = config.num_fewshot if options.num_fewshot is None else options.num_fewshot
+    sampler = options.sampler or config.sampler
+    limit = config.limit if options.limit is None else options.limit
+    if shots is not None:
+        task.set_config("num_fewshot", shots)
+    if sampler:
+        task.sampler = get_sampler(sampler)(list(task.fewshot_docs()))  # pyright: ignore
+    task.set_fewshot_seed(config.seed)
+    try:
+        task.build_all_requests(limit=limit)
+    except AssertionError as error:
+        raise UserError(f"{task.task_name}: {str(error).removeprefix('Error: ')}") from error
+    questions = list(_questions(task))
+    return TaskItems(subset, task.task_name, task, questions, encoder, vocab_size, sampler or "default")
+
+
+def _questions(task: Task) -> Iterator[Question]:
+    by_doc: dict[int, list[Instance]] = defaultdict(list)
+    for instance in task.instances:
+        by_doc[instance.doc_id].append(instance)  # pyright: ignore
+    fields = task.config.metadata or {}
+    for doc_id, instances in by_doc.items():
+        instances.sort(key=lambda instance: instance.idx)
+        doc = instances[0].doc
+        yield Question(
+            doc=doc,
+            instances=instances,
+            gold=_gold(task, doc, str(doc_id)),
+            item=str(doc_id),
+            document=str(doc.get(fields.get("document"), doc_id)),
+            band=str(doc.get(fields.get("band"), "")),
+        )
+
+
+def _gold(task: Any, doc: dict[str, Any], item: str) -> list[int]:
+    """Indices of the right choices; empty where the task has no choices."""
+    if task.OUTPUT_TYPE != "multiple_choice":
+        return []
+    choices = task.doc_to_choice(doc)
+    target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
+    gold = [choices.index(t) if isinstance(t, str) and t in choices else t for t in _listed(target)]
+    if len(choices) < 2:
+        raise UserError(f"{task.task_name}, item {item}: {len(choices)} choice; a choice needs at least two.")
+    if not gold or not all(isinstance(g, int) and 0 <= g < len(choices) for g in gold):
+        raise UserError(f"{task.task_name}, item {item}: right answer {target!r} is not among {len(choices)} choices.")
+    return gold
+
+
+def _listed(target: Any) -> list[Any]:
+    return list(target) if isinstance(target, list) else [target]

@@ -1,0 +1,86 @@
+"""What scoring yields: per-item values of one metric of one task, for all arms side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.packs import TokenSequence
+from harness.stream import Scores
+
+
+@dataclass
+class Measure:
+    """Values of one metric on the same items in every arm. Weights make the mean one over tokens where that is due."""
+
+    subset: str
+    task: str
+    metric: str
+    unit: str
+    higher_is_better: bool
+    values_AN: np.ndarray
+    items: Sequence[str]
+    documents: Sequence[str]
+    bands: Sequence[str]
+    n_tokens: np.ndarray  # scored tokens an item
+    weights_N: np.ndarray  # weight of an item in the mean
+    worst: float = float("nan")  # the value of a model that knows nothing: uniform nll, chance accuracy
+    kl_AN: np.ndarray | None = None  # mean KL(base || arm) over the item's scored tokens
+    agree_AN: np.ndarray | None = None  # share of them where the arm's first choice is base's
+
+
+@dataclass
+class Summary:
+    """A metric that is no mean over items (F1, correlation, word perplexity): one value an arm, no interval."""
+
+    subset: str
+    task: str
+    metric: str
+    unit: str
+    higher_is_better: bool
+    value_A: np.ndarray
+    n_items: int
+
+
+@dataclass
+class Results:
+    """All measures of one task, and the protocol they were made under."""
+
+    measures: list[Measure]
+    summaries: list[Summary] = field(default_factory=list)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    data_hash: str = ""
+    template_hash: str = ""
+
+
+class Scorable(Protocol):
+    """A task or text: sequences to score, and what their scores mean."""
+
+    subset: str
+    name: str
+    sequences: list[TokenSequence]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the sequences and of what turns their scores into values."""
+        ...
+
+    def results(self, scores: Scores) -> Results:
+        """Measures from the scores of `sequences`, slots in the same order."""
+        ...
+
+
+def digest(value: Any) -> str:
+    """Sixteen hex digits of a value's JSON form."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def by_sequence(values_AS: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Sums over each sequence's slots: [arms, sequences]. `starts` as from `packs.slots`."""
+    return np.add.reduceat(values_AS, starts[:-1], axis=1) if len(starts) > 1 else values_AS[:, :0]

@@ -1,0 +1,170 @@
+"""A text scored in windows of tokens, under a protocol that is stated with every number.
+
+The same model has many perplexities: Llama-2-7B on WikiText-2 is 5.47 at a window of 2048, 5.12 at 4096, and about
+8.79 as word perplexity. Window, stride, joiner, BOS rule and the fate of a short last window are therefore part of
+the result. Every token is scored at most once; its value is -log p in nats, and perplexity is exp of the mean over
+tokens. The first token of a text, and a BOS, are never scored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.config import BosRule, LastWindow, PerplexityConfig
+from harness.errors import UserError
+from harness.packs import TokenSequence, slots
+from harness.score.measure import Measure, Results, by_sequence, digest
+from harness.stream import Scores
+
+SHIPPED = Path(__file__).parent.parent / "data" / "prose"
+
+
+@dataclass
+class TextWindows:
+    """A text cut into windows, each an item."""
+
+    config: PerplexityConfig
+    sequences: list[TokenSequence]
+    documents: list[str]
+    data_hash: str
+    vocab_size: int
+    n_words: int
+    n_bytes: int
+    subset: str = field(init=False)
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.subset, self.name = self.config.subset, self.config.name
+
+    def results(self, scores: Scores) -> Results:
+        """nll a token, KL and agreement, by window."""
+        starts = slots(self.sequences)
+        n_N = np.diff(starts)
+        kl_AN = by_sequence(scores.kl_AS, starts) / n_N
+        agree_AN = by_sequence(scores.agree_AS.astype(float), starts) / n_N
+        shared = {
+            "subset": self.subset,
+            "task": self.name,
+            "items": [f"window{n}" for n in range(len(self.sequences))],
+            "documents": self.documents,
+            "bands": [""] * len(self.sequences),
+            "n_tokens": n_N,
+            "weights_N": n_N.astype(float),
+            "higher_is_better": False,
+            "kl_AN": kl_AN,
+            "agree_AN": agree_AN,
+        }
+        nll_AN = -by_sequence(scores.logp_AS, starts) / n_N
+        measures = [
+            Measure(metric="nll", unit="nats/token", values_AN=nll_AN, worst=float(np.log(self.vocab_size)), **shared),
+            Measure(metric="kl", unit="nats/token", values_AN=kl_AN, **shared),
+        ]
+        return Results(measures, protocol=self._protocol(), data_hash=self.data_hash)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the windows' token ids and documents."""
+        return digest([[(s.tokens, s.start) for s in self.sequences], self.documents])
+
+    def _protocol(self) -> dict[str, Any]:
+        protocol = asdict(self.config) | {"unit": "token", "windows": len(self.sequences)}
+        del protocol["path"], protocol["name"], protocol["subset"]
+        return protocol
+
+
+def read_windows(config: PerplexityConfig, tokenizer: Any, vocab_size: int, base: Path) -> TextWindows:
+    """Read, tokenize and cut the text. Relative paths start at `base`. UserError for a missing or too short text."""
+    text = _read(config, base)
+    sequences: list[TokenSequence] = []
+    documents: list[str] = []
+    encode = _encoder(config, tokenizer)
+    for number, part in enumerate(_split(text, config.document_regex)):
+        for window in cut(encode(part), config):
+            sequences.append(window)
+            documents.append(f"document{number}" if config.document_regex else f"window{len(sequences)}")
+            if config.max_windows and len(sequences) == config.max_windows:
+                break
+        else:
+            continue
+        break
+    if not sequences:
+        raise UserError(
+            f"eval.perplexity.path={config.path}: no window of {config.window} tokens in {len(text)} characters. "
+            "Set a smaller eval.perplexity.window, or eval.perplexity.last_window=score."
+        )
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return TextWindows(config, sequences, documents, digest, vocab_size, len(text.split()), len(text.encode()))
+
+
+def cut(ids: list[int], config: PerplexityConfig) -> Iterator[TokenSequence]:
+    """Windows of a token list; each scores only what no window before it has scored.
+
+    A BOS at the start of every window takes the place of one token of it.
+    """
+    prefix = ids[:1] if config.bos is BosRule.window else []
+    body = ids[1:] if config.bos is BosRule.window else ids
+    width = config.window - len(prefix)
+    stride = config.stride or width
+    done = 0
+    for begin in range(0, len(body), stride):
+        end = begin + width
+        if end > len(body):
+            if config.last_window is LastWindow.drop or len(body) - done < 1:
+                return
+            end = len(body)
+        first = max(done, begin)
+        start = max(1, len(prefix) + first - begin)
+        if start < len(prefix) + end - begin:
+            yield TokenSequence((*prefix, *body[begin:end]), start)
+        done = end
+        if end == len(body):
+            return
+
+
+def _encoder(config: PerplexityConfig, tokenizer: Any) -> Callable[[str], list[int]]:
+    if config.bos is not BosRule.none and tokenizer.bos_token_id is None:
+        raise UserError(f"eval.perplexity.bos={config.bos}: this tokenizer has no BOS token. Set it to none.")
+
+    def encode(text: str) -> list[int]:
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        if config.bos is BosRule.none:
+            return ids
+        return ids if ids[:1] == [tokenizer.bos_token_id] else [tokenizer.bos_token_id, *ids]
+
+    return encode
+
+
+def _read(config: PerplexityConfig, base: Path) -> str:
+    shipped = config.path.startswith("shipped:")
+    path = SHIPPED / f"{config.path.removeprefix('shipped:')}.txt" if shipped else base / config.path
+    if not path.is_file():
+        names = ", ".join(f"shipped:{p.stem}" for p in sorted(SHIPPED.glob("*.txt")))
+        raise UserError(f"eval.perplexity.path={config.path}: no such file. Give a text file, or one of: {names}.")
+    text = path.read_bytes().decode("utf-8")
+    if config.max_chars:
+        text = text[: config.max_chars]
+    if config.joiner:
+        rows = re.findall(r"[^\n]*\n|[^\n]+", text)  # as a text file is read line by line, newlines kept
+        text = config.joiner.join(row if row.strip() else "" for row in rows)
+    if not text.strip():
+        raise UserError(f"eval.perplexity.path={config.path}: the file is empty.")
+    return text
+
+
+def _split(text: str, regex: str) -> list[str]:
+    """Documents: a match of the regex begins a new one; what stands before the first match is one too."""
+    if not regex:
+        return [text]
+    at = [m.start() for m in re.finditer(regex, text, re.MULTILINE)]
+    if not at:
+        raise UserError(f"eval.perplexity.document_regex={regex!r} matches nothing in this text.")
+    ends = [*at, len(text)]
+    parts = [text[: at[0]], *(text[a:b] for a, b in zip(ends, ends[1:], strict=False))]
+    return [part for part in parts if part.strip()]
