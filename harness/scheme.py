@@ -74,6 +74,13 @@ class GroupScales(StrEnum):
     current = "current"
 
 
+class DeadInputs(StrEnum):
+    """GPTQ and weights whose input was zero in every calibration token: 0, as GPTQ tools do, or plainly rounded."""
+
+    zero = "zero"
+    round = "round"
+
+
 class ScaleDtype(StrEnum):
     """Stored type of scales."""
 
@@ -103,6 +110,7 @@ class Scheme:
     keep_columns: float = 0.0  # input channels kept in 16 bits: below 1 a share of them, else a count
     act_order: ActOrder = ActOrder.none  # gptq
     group_scales: GroupScales = GroupScales.block_start  # gptq
+    dead_inputs: DeadInputs = DeadInputs.zero  # gptq
     damp: float = 0.01  # gptq: damping over the mean of the Hessian's diagonal
     true_sequential: bool = False  # gptq with calib.inputs=quantized: role after role inside a layer
     awq_scale: bool = True  # awq: search the per-channel scale
@@ -142,6 +150,7 @@ ENUMS: dict[str, type[StrEnum]] = {
     "scale_dtype": ScaleDtype,
     "act_order": ActOrder,
     "group_scales": GroupScales,
+    "dead_inputs": DeadInputs,
 }
 
 

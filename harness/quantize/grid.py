@@ -53,9 +53,9 @@ class Grid:
         return {name: int(mask_OG.sum()) for name, mask_OG in named.items()}
 
 
-def stack(grids: list[Grid]) -> Grid:
-    """Grids of successive rows as one."""
-    return Grid(*(torch.cat([getattr(grid, field.name) for grid in grids]) for field in fields(Grid)))
+def join(grids: list[Grid], dim: int) -> Grid:
+    """Grids of successive rows (dim 0) or groups (dim 1) as one."""
+    return Grid(*(torch.cat([getattr(grid, field.name) for grid in grids], dim) for field in fields(Grid)))
 
 
 def chunks(x_OI: Tensor, size: int) -> list[Tensor]:

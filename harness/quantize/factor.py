@@ -1,0 +1,79 @@
+"""The factor of a Hessian that GPTQ walks along. One factor serves every precision, group size and range rule.
+
+With H = 2/n sum x x^T, damped on its diagonal, and H^-1 = U^T U (U upper triangular), row k of U holds how the error
+of column k is shared out over the columns after it (Frantar et al. 2022, "GPTQ", section 3.3).
+
+An input that was zero in every token is dead: its row and column of H are zero. Its diagonal is set to the mean: any
+positive value will do, since without off-diagonal entries it neither takes nor gives feedback.
+
+If H is not positive definite (fewer tokens than inputs, for one) the damping is raised to the next power of ten, up
+to the mean diagonal itself. Where that does not help either, the factor says so and the method falls back to plain
+rounding. Inputs that are not finite are an error: damping cannot help them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.errors import UserError
+from harness.quantize.stats import InputStats
+from harness.scheme import ActOrder, Scheme
+
+
+@dataclass(frozen=True)
+class Factor:
+    """U and the column order it belongs to. Keep it as long as `factor_key(scheme)` stays the same."""
+
+    upper_II: Tensor | None  # float32; none where `failure` says why
+    order_I: Tensor  # the input that is taken k-th
+    dead_I: Tensor  # bool, by input
+    key: tuple[object, ...]  # what of the scheme it depends on
+    damp: float = 0.0  # used, over the mean of the diagonal
+    damp_over_median: float = 0.0  # of the damping term: far above 1, GPTQ all but rounds to nearest
+    failure: str = ""
+
+
+def factor_key(scheme: Scheme) -> tuple[object, ...]:
+    """What of a scheme its factor depends on, beside the statistics."""
+    return (scheme.act_order is not ActOrder.none, scheme.damp, scheme.keep_columns)
+
+
+def factorize(stats: InputStats, scheme: Scheme) -> Factor:
+    """The factor for these inputs. Raises UserError where they are not finite."""
+    diagonal_I = stats.hessian_II.diagonal()
+    if not torch.isfinite(stats.hessian_II.sum()):
+        raise UserError("Calibration inputs hold values that are not finite (NaN, infinity); damping cannot help.")
+    dead_I, key = diagonal_I == 0, factor_key(scheme)
+    ordered = scheme.act_order is not ActOrder.none
+    order_I = torch.argsort(diagonal_I, descending=True) if ordered else torch.arange(len(dead_I), device=dead_I.device)
+    if dead_I.all():
+        reason = "no calibration tokens" if stats.n_tokens == 0 else "every input is zero in calibration"
+        return Factor(None, order_I, dead_I, key, failure=reason)
+    hessian_II = stats.hessian_II[order_I][:, order_I] * (2 / stats.n_tokens)
+    live_I = hessian_II.diagonal()[~dead_I[order_I]]
+    mean, median = hessian_II.diagonal().mean().item(), live_I.median().item()
+    hessian_II.diagonal()[dead_I[order_I]] = mean
+    for damp in damping_steps(scheme.damp):
+        upper_II = _inverse_factor(hessian_II, damp * mean)
+        if upper_II is not None:
+            return Factor(upper_II, order_I, dead_I, key, damp, damp * mean / median)
+    return Factor(None, order_I, dead_I, key, failure="the Hessian is not positive definite at any damping up to 1")
+
+
+def damping_steps(damp: float) -> list[float]:
+    """The asked damping and the powers of ten above it, from 1e-6 to 1."""
+    return [damp] + [10.0**power for power in range(-6, 1) if 10.0**power > damp * (1 + 1e-9)]
+
+
+def _inverse_factor(hessian_II: Tensor, damping: float) -> Tensor | None:
+    """Upper Cholesky factor of the inverse of the damped Hessian; none where there is none."""
+    damped_II = hessian_II.clone()
+    damped_II.diagonal().add_(damping)
+    lower_II, failed = torch.linalg.cholesky_ex(damped_II)
+    if failed:
+        return None
+    upper_II, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(lower_II), upper=True)
+    return None if failed or not torch.isfinite(upper_II.sum()) else upper_II.float()
