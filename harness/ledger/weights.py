@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from harness.model.sites import Site
+if TYPE_CHECKING:
+    from harness.model.sites import Site  # brings torch along
 
 BASE_BITS = 16
 BLOCKS = ("ffn", "attention")
@@ -43,7 +45,7 @@ def model_bytes(
     for site in sites:
         saved_bits[site.block] += site.weights * (BASE_BITS - bits_by_site.get(site.name, BASE_BITS))
         block_weights += site.weights if site.block in BLOCKS else 0
-        table_weights = site.weights if site.block == "head" else table_weights
+        table_weights = table_weights if site.block in BLOCKS else site.weights
     stored_bits = BASE_BITS * parameters - sum(saved_bits.values())
     if tied:  # the head's savings were taken from the one table that the embedding already shrank
         head_bits = bits_by_site.get("head", BASE_BITS)
