@@ -64,7 +64,7 @@ def file_digest(file: Path) -> str:
     known.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=known.parent, delete=False, encoding="ascii") as aside:
         aside.write(digest)
-    os.replace(aside.name, known)
+    Path(aside.name).replace(known)
     return digest
 
 

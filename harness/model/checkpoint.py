@@ -73,7 +73,7 @@ def check_folder(folder: Path) -> Checkpoint:
 
 
 def weights_sha(checkpoint: Checkpoint) -> str:
-    """Names and contents of all files that can change a number: weights, config.json, the tokenizer's. xxh3_128, hex."""
+    """xxh3_128 of names and contents of all files that can change a number: weights, config.json, the tokenizer's."""
     folder = checkpoint.folder
     tokenizer = {file for pattern in TOKENIZER_PATTERNS for file in folder.glob(pattern)}
     files = sorted({*checkpoint.weight_files, folder / "config.json", *tokenizer})
@@ -95,7 +95,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         return _read_json(folder / "config.json")
     except BrokenFileError as problem:
-        raise UserError(f"{folder}/config.json {problem}. model.path must be a folder of a transformers model.")
+        raise UserError(
+            f"{folder}/config.json {problem}. model.path must be the folder of a transformers model."
+        ) from problem
 
 
 def _refuse_quantized(folder: Path, config: dict[str, Any]) -> None:
@@ -129,7 +131,9 @@ def _weight_names(folder: Path) -> tuple[list[str], dict[str, str]]:
 def _tokenizer_names(folder: Path) -> list[str]:
     names = [name for name in TOKENIZER_FILES if (folder / name).exists()]
     if not names:
-        raise UserError(f"{folder} has no tokenizer: none of {', '.join(TOKENIZER_FILES)}. Copy them beside the weights.")
+        raise UserError(
+            f"{folder} has no tokenizer: none of {', '.join(TOKENIZER_FILES)}. Copy them beside the weights."
+        )
     return names
 
 

