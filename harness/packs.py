@@ -85,39 +85,46 @@ def slots(sequences: Sequence[TokenSequence]) -> np.ndarray:
     return np.cumsum([0, *(s.scored for s in sequences)])
 
 
-def pack_trees(sequences: Sequence[TokenSequence], size: int, limit: int | None = None) -> list[Pack]:
+def pack_trees(
+    sequences: Sequence[TokenSequence], size: int, *, tokens: int | None = None, depth: int | None = None
+) -> list[Pack]:
     """Packs of about `size` tokens.
 
     A pack is closed where the next sequence shares less than half its tokens with the one before, so that a question
     is not torn from its choices, or else at twice the size; a long shared beginning (few-shot examples) makes room
-    for as much again. `limit` bounds a pack in which anything branches (models whose attention window is shorter).
+    for as much again. Where a model bounds what a tree mask is right for, `tokens` bounds a pack in which anything
+    branches, and a sequence longer than `depth` stands alone.
     """
     first_slot = slots(sequences)
-    order = sorted(range(len(sequences)), key=lambda s: (sequences[s].tokens, sequences[s].start))
-    packs: list[Pack] = []
+    alone = [s for s in range(len(sequences)) if depth is not None and len(sequences[s].tokens) - 1 > depth]
+    packs = [_single(sequences[s], int(first_slot[s])) for s in alone]
+    order = sorted(set(range(len(sequences))) - set(alone), key=lambda s: (sequences[s].tokens, sequences[s].start))
+    tree: Pack | None = None
     path: list[int] = []
     before: tuple[int, ...] = ()
     room = 0
     for s in order:
         inputs = sequences[s].tokens[:-1]
         shared = _common(before, inputs)
-        full = len(packs[-1]) + len(inputs) - shared if packs else 0
+        full = (len(tree) if tree else 0) + len(inputs) - shared
         fits = full <= (room if 2 * shared < len(inputs) else 2 * room)
-        if not packs or not fits or (limit is not None and full > limit):
-            packs.append(Pack())
-            path, shared, room = [], 0, max(size, len(inputs))
-        path = packs[-1].add(sequences[s], int(first_slot[s]), path[:shared])
+        if tree is None or not fits or (tokens is not None and full > tokens):
+            tree, path, shared, room = Pack(), [], 0, max(size, len(inputs))
+            packs.append(tree)
+        path = tree.add(sequences[s], int(first_slot[s]), path[:shared])
         before = inputs
     return packs
 
 
 def pack_plain(sequences: Sequence[TokenSequence]) -> list[Pack]:
-    """One pack a sequence, nothing shared: for models that cannot take a tree mask, and for long windows."""
-    first_slot = slots(sequences)
-    packs = [Pack() for _ in sequences]
-    for pack, sequence, slot in zip(packs, sequences, first_slot, strict=False):
-        pack.add(sequence, int(slot), [])
-    return packs
+    """One pack a sequence, nothing shared: for models that cannot take a tree mask."""
+    return [_single(s, int(slot)) for s, slot in zip(sequences, slots(sequences), strict=False)]
+
+
+def _single(sequence: TokenSequence, slot: int) -> Pack:
+    pack = Pack()
+    pack.add(sequence, slot, [])
+    return pack
 
 
 def batches(packs: Sequence[Pack], tokens: int) -> Iterator[list[Pack]]:

@@ -16,7 +16,7 @@ from harness.design import build_arms
 from harness.files import RunFolder, to_json, write_atomic, write_text
 from harness.identity import code_version, run_id
 from harness.model.load import Model, open_model
-from harness.packs import Pack, batches, pack_plain, pack_trees, slots
+from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.plan import Arm, check_groups, resolve, trunk_counts
 from harness.report.cells import arm_cells, peak_bytes, run_cells, site_rows, versions
 from harness.report.tables import Sheet, read_report, to_csv
@@ -89,12 +89,12 @@ def score(
         return stream.score(list(batches(packs, config.engine.batch_tokens)), int(slots(sequences)[-1]))
 
 
-def form_packs(config: RunConfig, model: Model, sequences: Sequence) -> list[Pack]:
-    """Packed trees where the model can take their mask and it is asked for, else plain sequences."""
-    limit = model.notes.max_tree_tokens
-    if not config.engine.packing or limit == 0:
+def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequence]) -> list[Pack]:
+    """Packed trees as far as the model can take their mask and it is asked for, else plain sequences."""
+    tree = model.notes.tree
+    if not config.engine.packing or tree.tokens == 0:
         return pack_plain(sequences)
-    return pack_trees(sequences, config.engine.pack_tokens, limit)
+    return pack_trees(sequences, config.engine.pack_tokens, tokens=tree.tokens, depth=tree.depth)
 
 
 def _results(scores: Scores, work: Sequence[Scorable]) -> list[Results]:

@@ -101,7 +101,7 @@ class StandIn(nn.Module):
 def _layers_replaced(model: Model, act: Callable[..., Tensor]) -> Iterator[None]:
     owner, _, name = model.layers_path.rpartition(".")
     parent = model.module.get_submodule(owner)
-    stand_ins = nn.ModuleList(StandIn(layer, act, model.notes.returns_tuple) for layer in model.layers)
+    stand_ins = nn.ModuleList(StandIn(layer, act, model.notes.layers_return_tuple) for layer in model.layers)
     setattr(parent, name, stand_ins)
     try:
         yield

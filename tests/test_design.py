@@ -1,0 +1,63 @@
+"""Designs: which coalitions become arms."""
+
+import pytest
+
+from harness.config import ArmsRule, DesignConfig, Players, QuantConfig
+from harness.design import build_arms
+from harness.errors import UserError
+from harness.plan import resolve
+from harness.scheme import Scheme
+from tests.test_plan import sites
+
+
+def arms(players, rule, layers=6, **kwargs):
+    plan = resolve(sites(layers), QuantConfig(ffn=Scheme(group_size=32), attention=Scheme(group_size=32))).plan
+    return build_arms(plan, DesignConfig(players=players, arms=rule, **kwargs), layers)
+
+
+def test_blocks_all_is_two_by_two():
+    made = arms(Players.blocks, ArmsRule.all)
+    assert [a.name for a in made] == ["base", "ffn", "attention", "both"]
+    assert made[3].plan == {**made[1].plan, **made[2].plan}
+
+
+def test_single_and_together():
+    assert [a.name for a in arms(Players.blocks, ArmsRule.single)] == ["base", "ffn", "attention"]
+    assert [a.name for a in arms(Players.blocks, ArmsRule.together)] == ["base", "both"]
+
+
+def test_roles_one_in_out_is_sixteen_arms():
+    made = arms(Players.roles, ArmsRule.one_in_out)
+    assert len(made) == 16 == len({a.players for a in made})
+    assert "all-ffn.down" in {a.name for a in made}
+
+
+def test_owen_is_forty_four_arms():
+    made = arms(Players.roles, ArmsRule.owen)
+    # 2 x 2^3 subsets of the FFN's roles and 2 x 2^4 of attention's, four of them common to both
+    assert len(made) == 2 * 8 + 2 * 16 - 4 == 44
+    assert len({a.players for a in made}) == 44
+
+
+def test_layers_and_groups_of_layers():
+    assert len(arms(Players.layers, ArmsRule.one_in)) == 1 + 6 + 1
+    names = [a.name for a in arms(Players.layers, ArmsRule.single, layer_groups=3)]
+    assert names == ["base", "layers.0-1", "layers.2-3", "layers.4-5"]
+    assert len(arms(Players.block_layers, ArmsRule.one_in_out, layer_groups=3)) == 1 + 6 + 6 + 1
+
+
+def test_every_site_belongs_to_exactly_one_player():
+    for players in (Players.blocks, Players.roles, Players.layers, Players.block_layers):
+        made = arms(players, ArmsRule.single)
+        owned = [site for arm in made for site in arm.plan]
+        assert len(owned) == len(set(owned)) == 6 * 7
+
+
+def test_too_many_arms_are_refused():
+    with pytest.raises(UserError, match="owen"):
+        arms(Players.layers, ArmsRule.all, layers=8)
+
+
+def test_nothing_to_quantize_is_refused():
+    with pytest.raises(UserError, match="nothing to measure"):
+        build_arms({}, DesignConfig(), 2)
