@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from harness.errors import UserError
+from harness.quantize.bnb import round_to_table
 from harness.quantize.factor import Factor, factorize
+from harness.quantize.floats import round_floats
+from harness.quantize.formats import FORMATS
 from harness.quantize.gptq import solve
 from harness.quantize.result import Quantized
 from harness.quantize.rtn import round_to_nearest
@@ -61,7 +64,12 @@ def _stats(job: Job) -> InputStats:
 
 
 def _rtn(job: Job) -> Quantized:
-    return round_to_nearest(job.w_OI, job.scheme, job.group_size)
+    rounding = round_floats if FORMATS[job.scheme.precision].values else round_to_nearest
+    return rounding(job.w_OI, job.scheme, job.group_size)
+
+
+def _bnb(job: Job) -> Quantized:
+    return round_to_table(job.w_OI, job.scheme, job.group_size)
 
 
 def _gptq(job: Job) -> Quantized:
@@ -69,4 +77,4 @@ def _gptq(job: Job) -> Quantized:
     return solve(job.w_OI, job.scheme, job.group_size, factor)
 
 
-METHODS: dict[Method, Callable[[Job], Quantized]] = {Method.rtn: _rtn, Method.gptq: _gptq}
+METHODS: dict[Method, Callable[[Job], Quantized]] = {Method.rtn: _rtn, Method.gptq: _gptq, Method.bnb: _bnb}

@@ -80,30 +80,44 @@ def fit(low_OG: Tensor, high_OG: Tensor, form: Format, rule: RangeRule, stored: 
     scale_OG = torch.where(constant_OG, exact_OG, _scale(low_OG, high_OG, form, rule))
     if not torch.isfinite(scale_OG).all():
         raise UserError("The weight holds values that are not finite (NaN, infinity). Check the checkpoint.")
-    scale_OG, wide_OG = _stored(scale_OG, stored)
+    scale_OG, wide_OG = store(scale_OG, stored)
     return Grid(scale_OG, _zero(low_OG, scale_OG, constant_OG, form, rule), constant_OG, empty_OG, wide_OG)
 
 
 def encode(w_OI: Tensor, grid: Grid, size: int, form: Format) -> Tensor:
     """Codes, uint8 [O, I]."""
     codes_OI = torch.empty(w_OI.shape, dtype=torch.uint8, device=w_OI.device)
-    parts = zip(chunks(w_OI, size), chunks(codes_OI, size), _of_chunks(grid.scale_OG, w_OI, size),
-                _of_chunks(grid.zero_OG, w_OI, size), strict=True)  # fmt: skip
+    parts = zip(
+        chunks(w_OI, size),
+        chunks(codes_OI, size),
+        of_chunks(grid.scale_OG, w_OI, size),
+        of_chunks(grid.zero_OG, w_OI, size),
+        strict=True,
+    )
     for w_OGS, codes_OGS, scale_OG1, zero_OG1 in parts:
         codes_OGS.copy_((w_OGS / scale_OG1).round_().add_(zero_OG1).clamp_(0, form.levels))
     return codes_OI
 
 
-def decode(codes_OI: Tensor, scale_OG: Tensor, zero_OG: Tensor, size: int) -> Tensor:
-    """(code - zero) * scale, float32 [O, I]."""
-    w_OI = codes_OI.float()
-    parts = zip(chunks(w_OI, size), _of_chunks(zero_OG, w_OI, size), _of_chunks(scale_OG, w_OI, size), strict=True)
-    for w_OGS, zero_OG1, scale_OG1 in parts:
-        w_OGS.sub_(zero_OG1).mul_(scale_OG1)
+def rescale_(w_OI: Tensor, scale_OG: Tensor, zero_OG: Tensor | None, size: int) -> Tensor:
+    """(w - zero) * scale, in place."""
+    if zero_OG is not None:
+        for w_OGS, zero_OG1 in zip(chunks(w_OI, size), of_chunks(zero_OG, w_OI, size), strict=True):
+            w_OGS.sub_(zero_OG1)
+    for w_OGS, scale_OG1 in zip(chunks(w_OI, size), of_chunks(scale_OG, w_OI, size), strict=True):
+        w_OGS.mul_(scale_OG1)
     return w_OI
 
 
-def _of_chunks(x_OG: Tensor, w_OI: Tensor, size: int) -> list[Tensor]:
+def store(scale_OG: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Scales rounded to their stored type, and which of them stay in float32. Scale 0 (nothing to tell) becomes 1."""
+    scale_OG = torch.where(scale_OG == 0, 1.0, scale_OG)
+    rounded_OG = scale_OG.to(dtype).float()
+    wide_OG = (rounded_OG == 0) | torch.isinf(rounded_OG)
+    return torch.where(wide_OG, scale_OG, rounded_OG), wide_OG
+
+
+def of_chunks(x_OG: Tensor, w_OI: Tensor, size: int) -> list[Tensor]:
     """Group values [O, G, 1], cut as `chunks` cuts the weights."""
     full = w_OI.shape[1] // size
     return [part.unsqueeze(-1) for part in (x_OG[:, :full], x_OG[:, full:]) if part.shape[1]]
@@ -131,11 +145,3 @@ def _zero(low_OG: Tensor, scale_OG: Tensor, constant_OG: Tensor, form: Format, r
 def _exact_code(form: Format, rule: RangeRule) -> int:
     """Power of two that |w| of a constant group becomes."""
     return form.middle // 2 if rule in SYMMETRIC else form.middle
-
-
-def _stored(scale_OG: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Scales rounded to their stored type, and which of them stay in float32. Scale 0 (nothing to tell) becomes 1."""
-    scale_OG = torch.where(scale_OG == 0, 1.0, scale_OG)
-    rounded_OG = scale_OG.to(dtype).float()
-    wide_OG = (rounded_OG == 0) | torch.isinf(rounded_OG)
-    return torch.where(wide_OG, scale_OG, rounded_OG), wide_OG

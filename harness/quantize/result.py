@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.quantize import grid
+from harness.quantize import grid, table
 from harness.quantize.formats import Format
 from harness.quantize.grid import SYMMETRIC, Grid
 from harness.quantize.pack import packed_bits
@@ -17,10 +17,8 @@ from harness.scheme import Scheme
 
 @dataclass(frozen=True)
 class Quantized:
-    """Codes [O, I] with scale and zero point of every group [O, G].
+    """Codes [O, I] with the scale of every group [O, G], and for integers its zero point.
 
-    Where groups were made of reordered columns, codes are in that order and `order_I[k]` is the input that column k
-    belongs to; as GPTQ's file format does, this is counted as an int32 group index for every input.
     `storage` is in bits, by part (codes, scales, zero_points, group_index, kept_columns). `facts` is what a report
     should tell of this matrix: special groups, damping, fallbacks.
     """
@@ -28,16 +26,28 @@ class Quantized:
     form: Format
     codes_OI: Tensor
     scale_OG: Tensor
-    zero_OG: Tensor
+    zero_OG: Tensor | None
     group_size: int  # in effect, never -1
     storage: dict[str, int]
     facts: dict[str, Any] = field(default_factory=dict)
+    # Groups of reordered columns: codes are in that order, column k is input order_I[k]. Counted as GPTQ's file format
+    # stores it, an int32 group index for every input.
     order_I: Tensor | None = None
+    # AWQ: the codes stand for w * input_scale. Not counted: in an exported model it is folded into the layer before.
+    input_scale_I: Tensor | None = None
+    kept: dict[int, Tensor] = field(default_factory=dict)  # input -> its column [O], in 16 bits
 
     def dequantize(self) -> Tensor:
-        """The matrix that these codes stand for, float32 [O, I]."""
-        w_OI = grid.decode(self.codes_OI, self.scale_OG, self.zero_OG, self.group_size)
-        return w_OI if self.order_I is None else w_OI[:, torch.argsort(self.order_I)]
+        """The matrix that is really used, float32 [O, I]."""
+        w_OI = table.values(self.codes_OI, self.form) if self.form.values else self.codes_OI.float()
+        grid.rescale_(w_OI, self.scale_OG, self.zero_OG, self.group_size)
+        if self.order_I is not None:
+            w_OI = w_OI[:, torch.argsort(self.order_I)]
+        if self.input_scale_I is not None:
+            w_OI /= self.input_scale_I
+        for column, w_O in self.kept.items():
+            w_OI[:, column] = w_O
+        return w_OI
 
     @property
     def bits_per_weight(self) -> float:
@@ -54,11 +64,16 @@ def assemble(
 ) -> Quantized:
     """An integer matrix with its storage: packed codes, scales in their stored type, zero points of `bits` bits."""
     facts = {"group_size": group_size, **lattice.facts()}
-    groups, scale_bits = lattice.scale_OG.numel(), torch.finfo(getattr(torch, scheme.scale_dtype)).bits
     storage = {
         "codes": packed_bits(codes_OI.shape[0], codes_OI.shape[1], form.bits),
-        "scales": groups * scale_bits + facts["float32_scales"] * (32 - scale_bits),
-        "zero_points": 0 if scheme.range_rule in SYMMETRIC else groups * form.bits,
+        "scales": scale_bits(lattice.scale_OG, scheme, facts["float32_scales"]),
+        "zero_points": 0 if scheme.range_rule in SYMMETRIC else lattice.zero_OG.numel() * form.bits,
         "group_index": 0 if order_I is None else 32 * len(order_I),
     }
     return Quantized(form, codes_OI, lattice.scale_OG, lattice.zero_OG, group_size, storage, facts, order_I)
+
+
+def scale_bits(scale_OG: Tensor, scheme: Scheme, in_float32: int) -> int:
+    """Bits of scales in their stored type, but for those that had to stay in float32."""
+    bits = torch.finfo(getattr(torch, scheme.scale_dtype)).bits
+    return scale_OG.numel() * bits + in_float32 * (32 - bits)
