@@ -5,6 +5,7 @@ Units are blocks and, where blocks hold several players, also the players (roles
 
     total        L(N)
     contrast     shapley(u) - claim x L(N): positive where u's share is above the claimed one
+    difference   shapley(u) - shapley(v), for two units
 
 Exact Shapley values where all 2^n arms exist, else the mean of alone and restored with what it leaves of the total as
 player `residual`: parts always sum to the total. Every effect is linear in losses, hence in any additive score.
@@ -32,7 +33,7 @@ from harness.attribute.values import (
 )
 from harness.errors import UserError
 
-KINDS = ("alone", "restored", "interaction", "shapley", "owen", "total", "contrast")
+KINDS = ("alone", "restored", "interaction", "shapley", "owen", "total", "contrast", "difference")
 MEAN_NOTE = "mean of alone and restored"
 
 
@@ -65,18 +66,22 @@ class Game:
 
     def allows(self, form: Form) -> bool:
         """Whether every coalition of a form is an arm."""
-        return form.keys() <= self.arms.keys()
+        return bool(form) and form.keys() <= self.arms.keys()
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """An effect as weights on losses. `players`: those whose weights and bytes it is set against."""
+    """An effect as weights on losses. `players`: those whose weights and bytes it is set against.
+
+    `primary`: belongs to the declared family of a two-block design (F, A, interaction, F - A between subsets).
+    """
 
     kind: str
     player: str
     form: Form
     players: Coalition = frozenset()
     note: str = ""
+    primary: bool = False
 
 
 def contrasts(game: Game, claims: Mapping[str, float], kinds: Sequence[str] = ()) -> list[Contrast]:
@@ -120,14 +125,19 @@ def _candidates(game: Game, claims: Mapping[str, float]) -> Iterator[Contrast]:
 
 
 def _of_several(game: Game, units: Units, claims: Mapping[str, float]) -> Iterator[Contrast]:
+    pair = len(units) == 2
     for unit, form in restored(units).items():
         yield Contrast("restored", unit, form, units[unit])
-    yield Contrast("interaction", "+".join(units) if len(units) <= 3 else "all", interaction(units))
+    yield Contrast("interaction", "+".join(units) if len(units) <= 3 else "all", interaction(units), primary=pair)
     parts, note = shapley(units) if 2 ** len(units) <= len(game.arms) else {}, ""
     if not parts or not all(map(game.allows, parts.values())):
         parts, note = means(units), MEAN_NOTE
     for unit, form in parts.items():
-        yield Contrast("shapley", unit, form, units.get(unit, frozenset()), note)
+        yield Contrast("shapley", unit, form, units.get(unit, frozenset()), note, primary=pair)
         if unit in claims:
             short = weighted((1, form), (-claims[unit], loss(everyone(units))))
             yield Contrast("contrast", unit, short, note="; ".join(filter(None, [f"claim {claims[unit]:g}", note])))
+    if pair:
+        first, second = sorted(units, key=lambda unit: unit not in claims)
+        apart = weighted((1, parts[first]), (-1, parts[second]))
+        yield Contrast("difference", f"{first}-{second}", apart, primary=True)
