@@ -104,16 +104,19 @@ def block_of(path: str) -> str | None:
 def explain(layer: nn.Module, path: str, config: PretrainedConfig) -> list[Part] | None:
     """The sites inside the parameter at `path` of a decoder layer: [] if it holds none, None if not understood."""
     *parents, parameter = path.split(".")
-    owner = layer.get_submodule(".".join(parents))
-    if _is_no_matrix(layer, parents, parameter):
+    if parents and _is_no_matrix(layer, parents, parameter):
         return []
+    block = block_of(path)
+    if not parents or block is None:
+        return None
+    owner = layer.get_submodule(".".join(parents))
     if parents[1:] == ["experts"]:
         return _experts(owner, parameter, config)
     suffix, stored = SUFFIXES.get(tuple(parents[1:-1])), _orientation(owner)
     if suffix is None or stored is None or parameter != "weight":
         return None
     rows, transposed = stored
-    if role := ROLES.get(block_of(path) or "", {}).get(parents[-1]):
+    if role := ROLES[block].get(parents[-1]):
         return [Part(role, suffix, (), transposed)]
     cut = FUSED.get((config.model_type, parents[-1]))
     slices = cut(config, rows) if cut else {}
