@@ -217,6 +217,9 @@ class AttributeConfig:
     level: float = 0.95
     margin: float = 0.01  # losses within +-margin count as equivalent, in the metric's own unit
     seed: int = 0
+    primary_metric: str = "nll"  # the declared family of tests: subset x {ffn, attention, interaction, difference}
+    claims: dict[str, float] = field(default_factory=lambda: {"ffn": 0.7})  # share of the total claimed for a player
+    effects: list[str] = field(default_factory=list)  # kinds to report; empty: all that the design's arms allow
 
 
 class OnLocked(StrEnum):

@@ -1,5 +1,20 @@
 """Whose loss is it? Effects of players on paired scores, with intervals, tests and verdicts. numpy and scipy only."""
 
+from harness.attribute.effects import Contrast, Game, contrasts
 from harness.attribute.losses import mean_stderr, paired_loss
+from harness.attribute.scores import Scores
+from harness.attribute.table import Effect, attribute, to_frame
+from harness.attribute.verdict import noise_floor
 
-__all__ = ["mean_stderr", "paired_loss"]
+__all__ = [
+    "Contrast",
+    "Effect",
+    "Game",
+    "Scores",
+    "attribute",
+    "contrasts",
+    "mean_stderr",
+    "noise_floor",
+    "paired_loss",
+    "to_frame",
+]

@@ -17,20 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from harness.attribute.values import (
-    Coalition,
-    Form,
-    Units,
-    alone,
-    everyone,
-    interaction,
-    loss,
-    means,
-    owen,
-    restored,
-    shapley,
-    weighted,
-)
+from harness.attribute import values
+from harness.attribute.values import Coalition, Form, Units, everyone, loss, weighted
 from harness.errors import UserError
 
 KINDS = ("alone", "restored", "interaction", "shapley", "owen", "total", "contrast", "difference")
@@ -115,29 +103,31 @@ def _candidates(game: Game, claims: Mapping[str, float]) -> Iterator[Contrast]:
     everybody = everyone(game.levels[-1])
     yield Contrast("total", "all", loss(everybody), everybody)
     for units in game.levels:
-        for unit, form in alone(units).items():
+        for unit, form in values.alone(units).items():
             yield Contrast("alone", unit, form, units[unit])
         if len(units) > 1:
             yield from _of_several(game, units, claims)
     if len(game.levels) == 2 and 2 ** max(map(len, game.levels[0].values())) <= len(game.arms):
-        for player, form in owen(game.levels[0]).items():
+        for player, form in values.owen(game.levels[0]).items():
             yield Contrast("owen", player, form, frozenset({player}))
 
 
 def _of_several(game: Game, units: Units, claims: Mapping[str, float]) -> Iterator[Contrast]:
-    pair = len(units) == 2
-    for unit, form in restored(units).items():
+    units, pair = dict(sorted(units.items(), key=lambda unit: unit[0] not in claims)), len(units) == 2
+    for unit, form in values.restored(units).items():
         yield Contrast("restored", unit, form, units[unit])
-    yield Contrast("interaction", "+".join(units) if len(units) <= 3 else "all", interaction(units), primary=pair)
-    parts, note = shapley(units) if 2 ** len(units) <= len(game.arms) else {}, ""
+    yield Contrast(
+        "interaction", "+".join(units) if len(units) <= 3 else "all", values.interaction(units), primary=pair
+    )
+    parts, note = values.shapley(units) if 2 ** len(units) <= len(game.arms) else {}, ""
     if not parts or not all(map(game.allows, parts.values())):
-        parts, note = means(units), MEAN_NOTE
+        parts, note = values.means(units), MEAN_NOTE
     for unit, form in parts.items():
         yield Contrast("shapley", unit, form, units.get(unit, frozenset()), note, primary=pair)
         if unit in claims:
             short = weighted((1, form), (-claims[unit], loss(everyone(units))))
             yield Contrast("contrast", unit, short, note="; ".join(filter(None, [f"claim {claims[unit]:g}", note])))
     if pair:
-        first, second = sorted(units, key=lambda unit: unit not in claims)
+        first, second = units
         apart = weighted((1, parts[first]), (-1, parts[second]))
         yield Contrast("difference", f"{first}-{second}", apart, primary=True)

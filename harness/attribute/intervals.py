@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class Estimates:
     stderr_BE: Array
     freedom_E: Array  # degrees of freedom of Student's t
 
-    @property
+    @cached_property
     def stderr_E(self) -> Array:  # noqa: N802
         """Jackknife standard errors."""
         return np.sqrt(np.sum([(u_DE**2).sum(0) for u_DE in self.influence.values()], axis=0))
@@ -140,17 +141,18 @@ def interval(estimates: Estimates, level: float) -> tuple[Array, Array]:
     return estimates.estimate_E - half_E, estimates.estimate_E + half_E
 
 
-def share_interval(estimates: Estimates, part: int, total: int, q: float) -> tuple[float, float] | None:
-    """Fieller's interval of part / total: all shares s for which part - s total lies within q standard errors of zero.
+def share_interval(estimates: Estimates, part: int, total: int, level: float) -> tuple[float, float]:
+    """Fieller's interval of part / total (Fieller 1954): all shares s for which part - s total is not told from zero.
 
-    None where these shares are unbounded, that is where the total itself is not told from zero (Fieller 1954).
+    Covers well with Student's t alone, since a share's parts vary together. The total must be told from zero: without
+    that no share is ruled out.
     """
+    q = stats.t.ppf((1 + level) / 2, estimates.freedom_E[total])
     top, bottom = estimates.estimate_E[part], estimates.estimate_E[total]
     a = bottom**2 - q**2 * estimates.covariance(total, total)
     b = top * bottom - q**2 * estimates.covariance(part, total)
     c = top**2 - q**2 * estimates.covariance(part, part)
-    if a <= 0:
-        return None
+    assert a > 0
     root = np.sqrt(max(b**2 - a * c, 0.0))
     return float((b - root) / a), float((b + root) / a)
 

@@ -1,0 +1,115 @@
+"""Lines: one effect of one reading, with its interval and its place in a family of tests.
+
+Families: the primary one is declared before a run (each subset's F, A and interaction, and F - A between subsets, in
+one metric); everything else forms the secondary one. Each is corrected by itself, by max-T step-down. A divergence is
+never negative, so its losses are no candidates for a test against zero; its signed effects are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.attribute.effects import Contrast
+from harness.attribute.intervals import Array, critical, share_interval, studentized
+from harness.attribute.reading import Reading
+from harness.attribute.significance import step_down
+
+SIGNED_KINDS = ("interaction", "contrast", "difference")  # of either sign even in a divergence
+COMPARED_KINDS = ("shapley", "owen", "total", "difference")  # between subsets
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One effect of one reading. `q`, `q_within`: quantiles of |t| at the level, and at that of two one-sided tests."""
+
+    reading: Reading
+    contrast: Contrast
+    column: int
+    q: float
+    q_within: float
+
+    @property
+    def value(self) -> float:
+        """The effect."""
+        return float(self.reading.value_E[self.column])
+
+    @property
+    def stderr(self) -> float:
+        """Its standard error; NaN where nothing tells it: one document, or none that differs."""
+        estimates = self.reading.estimates
+        if estimates is None or not estimates.varies_E[self.column]:
+            return NAN
+        return float(estimates.stderr_E[self.column])
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The interval."""
+        return self.value - self.q * self.stderr, self.value + self.q * self.stderr
+
+    @property
+    def bounds_within(self) -> tuple[float, float]:
+        """The interval that two one-sided tests read."""
+        return self.value - self.q_within * self.stderr, self.value + self.q_within * self.stderr
+
+    @property
+    def documents(self) -> float:
+        """Independent documents behind it, as far as they count."""
+        estimates = self.reading.estimates
+        return 1.0 if estimates is None else float(estimates.freedom_E[self.column]) + 1
+
+    @property
+    def tested(self) -> bool:
+        """Whether a test against zero makes sense."""
+        signed = not self.reading.divergence or self.reading.across or self.contrast.kind in SIGNED_KINDS
+        return signed and not np.isnan(self.stderr)
+
+    def primary(self, metric: str) -> bool:
+        """Whether it belongs to the declared family."""
+        between = (self.contrast.kind == "difference") == self.reading.across
+        return self.contrast.primary and self.reading.whole and between and self.reading.metric == metric
+
+    def share_of(self, total: Line, level: float) -> tuple[float, float]:
+        """Interval of the share of a total of the same reading."""
+        estimates = self.reading.estimates
+        assert estimates is not None and self.reading is total.reading
+        return share_interval(estimates, self.column, total.column, level)
+
+
+def lines_of(reading: Reading, contrasts: Sequence[Contrast], level: float) -> list[Line]:
+    """All effects of a reading, or those that can be set between subsets."""
+    q_E = q_within_E = np.full(len(contrasts), NAN)
+    if reading.estimates is not None:
+        q_E, q_within_E = (critical(reading.estimates, at) for at in (level, 2 * level - 1))
+    return [
+        Line(reading, contrast, column, float(q_E[column]), float(q_within_E[column]))
+        for column, contrast in enumerate(contrasts)
+        if not reading.across or (contrast.kind in COMPARED_KINDS and contrast.players | {contrast.kind} != {"shapley"})
+    ]
+
+
+def corrected(lines: Sequence[Line], primary_metric: str) -> list[float]:
+    """p-value of each line, corrected within its family; NaN where nothing is tested."""
+    p_values = [NAN] * len(lines)
+    tested = [n for n, line in enumerate(lines) if line.tested]
+    for family in (True, False):
+        members = [n for n in tested if lines[n].primary(primary_metric) == family]
+        if members:
+            t_H = np.array([lines[n].value / lines[n].stderr for n in members])
+            freedom_H = np.array([lines[n].documents - 1 for n in members])
+            p_H = step_down(t_H, _resampled_t([lines[n] for n in members]), freedom_H)
+            for n, p in zip(members, p_H, strict=True):
+                p_values[n] = float(p)
+    return p_values
+
+
+def _resampled_t(lines: Sequence[Line]) -> Array:
+    """t of every resample, [B, lines]."""
+    t_of: dict[int, Array] = {}
+    for line in lines:
+        if line.reading.estimates is not None and id(line.reading) not in t_of:
+            t_of[id(line.reading)] = studentized(line.reading.estimates)
+    return np.stack([t_of[id(line.reading)][:, line.column] for line in lines], axis=1)

@@ -1,0 +1,104 @@
+"""A reading: every effect of one metric in one task, in a subset (mean over its tasks), or between two subsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.attribute.effects import Contrast, Game
+from harness.attribute.intervals import Array, Estimates, combine, estimate
+from harness.attribute.scores import Scores
+from harness.attribute.verdict import exhausted
+from harness.config import AttributeConfig
+from harness.errors import UserError
+
+ALL_TASKS = "all"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Values of all contrasts [E]; `estimates` is None where there is one document, so that nothing tells the spread.
+
+    `noise_K`: losses of the noise arms. `withheld`: why no shares are given, whatever their intervals. `whole`: speaks
+    for its subset (or a pair of subsets), not for one task of several.
+    """
+
+    subset: str
+    task: str
+    metric: str
+    value_E: Array
+    estimates: Estimates | None
+    noise_K: Array
+    items: int
+    documents: frozenset[str]
+    divergence: bool
+    withheld: str = ""
+    whole: bool = True
+    across: bool = False  # between two subsets
+
+
+def read(
+    scores: Scores, game: Game, contrasts: Sequence[Contrast], noise: Sequence[str], options: AttributeConfig
+) -> Reading:
+    """All contrasts of one task's metric, with their resamples."""
+    labels, loss_DA, weight_D = scores.losses_by_document()
+    effect_DE = loss_DA @ _coefficients(scores.arms, game, contrasts)
+    several = len(labels) > 1
+    worst = np.isfinite(scores.worst)
+    return Reading(
+        scores.subset,
+        scores.task,
+        scores.metric,
+        effect_DE.sum(0) / weight_D.sum(),
+        estimate(effect_DE, weight_D, labels, options.resamples, options.seed) if several else None,
+        loss_DA[:, [list(scores.arms).index(arm) for arm in noise]].sum(0) / weight_D.sum(),
+        np.asarray(scores.values_AN).shape[1],
+        frozenset(labels),
+        scores.divergence,
+        exhausted(scores, [arm for arm, players in game.coalitions.items() if players]) if worst else "",
+    )
+
+
+def _coefficients(arms: Sequence[str], game: Game, contrasts: Sequence[Contrast]) -> Array:
+    if absent := sorted(game.coalitions.keys() - set(arms)):
+        raise UserError(f"arms {', '.join(absent)} of the design have no scores; score all arms in one run")
+    row = {game.coalitions[arm]: n for n, arm in enumerate(arms) if arm in game.coalitions}
+    matrix_AE = np.zeros((len(arms), len(contrasts)))
+    for column, contrast in enumerate(contrasts):
+        for coalition, weight in contrast.form.items():
+            matrix_AE[row[coalition], column] = weight
+    return matrix_AE
+
+
+def inherit_headroom(readings: Sequence[Reading]) -> list[Reading]:
+    """A metric that knows no worst value (KL, margin) takes the word of the task's other metrics on headroom."""
+    known: Mapping[tuple[str, str], str] = {(r.subset, r.task): r.withheld for r in readings if r.withheld}
+    return [replace(r, withheld=r.withheld or known.get((r.subset, r.task), "")) for r in readings]
+
+
+def mean_of_tasks(readings: Sequence[Reading]) -> Reading:
+    """The mean over a subset's tasks, each counted once."""
+    reasons = [f"{r.task}: {r.withheld}" for r in readings if r.withheld]
+    mean = _combined(readings, [1 / len(readings)] * len(readings))
+    return replace(mean, subset=readings[0].subset, withheld="; ".join(reasons))
+
+
+def difference_of_subsets(first: Reading, second: Reading) -> Reading:
+    """What the first subset loses more than the second: of losses, themselves differences from base."""
+    return replace(_combined([first, second], [1, -1]), subset=f"{first.subset}-{second.subset}", across=True)
+
+
+def _combined(readings: Sequence[Reading], weights: Sequence[float]) -> Reading:
+    parts = [r.estimates for r in readings if r.estimates is not None]
+    return replace(
+        readings[0],
+        task=ALL_TASKS,
+        value_E=np.sum([w * r.value_E for w, r in zip(weights, readings, strict=True)], axis=0),
+        estimates=combine(parts, weights) if len(parts) == len(readings) else None,
+        noise_K=np.sum([w * r.noise_K for w, r in zip(weights, readings, strict=True)], axis=0),
+        items=sum(r.items for r in readings),
+        documents=frozenset().union(*(r.documents for r in readings)),
+        whole=True,
+    )

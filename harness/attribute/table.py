@@ -1,0 +1,132 @@
+"""attribution.csv: whose loss it is, one row an effect, with the reason wherever a number is withheld."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from harness.attribute.effects import Game, contrasts
+from harness.attribute.lines import Line, corrected, lines_of
+from harness.attribute.reading import Reading, difference_of_subsets, inherit_headroom, mean_of_tasks, read
+from harness.attribute.scores import Scores
+from harness.attribute.shares import Share, shares
+from harness.attribute.verdict import CONFIRMATORY, noise_floor, verdict
+from harness.config import AttributeConfig
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A row of attribution.csv. None is an empty cell."""
+
+    subset: str
+    task: str
+    metric: str
+    player: str
+    kind: str
+    loss: float
+    lo: float | None
+    hi: float | None
+    share: float | None
+    share_lo: float | None
+    share_hi: float | None
+    p_adjusted: float | None
+    verdict: str | None
+    below_noise: bool | None
+    weights: int | None
+    loss_per_gweight: float | None
+    bytes_saved: int | None
+    loss_per_gib_saved: float | None
+    n_items: int
+    n_documents: int
+    reason: str
+
+
+def attribute(
+    scores: Sequence[Scores], game: Game, options: AttributeConfig, noise: Sequence[str] = ()
+) -> list[Effect]:
+    """Every effect that the game's arms allow, by task, subset and pair of subsets. `noise`: names of noise arms.
+
+    UserError: a design without an arm that an asked effect needs, or an arm without scores.
+    """
+    found = contrasts(game, options.claims, options.effects)
+    readings = _readings([read(s, game, found, noise, options) for s in scores])
+    groups = [lines_of(reading, found, options.level) for reading in readings]
+    p_values = iter(corrected([line for lines in groups for line in lines], options.primary_metric))
+    return [
+        _effect(line, share, next(p_values), game, options)
+        for lines in groups
+        for line, share in zip(lines, shares(lines, options.level), strict=True)
+    ]
+
+
+def to_frame(effects: Sequence[Effect]) -> pd.DataFrame:
+    """Rows as a table with the columns of attribution.csv; whole numbers stay whole beside empty cells."""
+    frame = pd.DataFrame([vars(effect) for effect in effects], columns=[f.name for f in fields(Effect)])
+    return frame.astype({"weights": "Int64", "bytes_saved": "Int64", "below_noise": "boolean"})
+
+
+def _readings(single: Sequence[Reading]) -> list[Reading]:
+    """By metric: tasks, subsets of several tasks, pairs of subsets."""
+    single, found = inherit_headroom(single), []
+    for metric in dict.fromkeys(r.metric for r in single):
+        subsets: dict[str, list[Reading]] = {}
+        for reading in single:
+            if reading.metric == metric:
+                subsets.setdefault(reading.subset, []).append(reading)
+        several = [replace(r, whole=False) for tasks in subsets.values() if len(tasks) > 1 for r in tasks]
+        whole = [mean_of_tasks(tasks) if len(tasks) > 1 else tasks[0] for tasks in subsets.values()]
+        found += [*several, *whole, *(difference_of_subsets(a, b) for a, b in combinations(whole, 2))]
+    return found
+
+
+def _effect(line: Line, share: Share, p_adjusted: float, game: Game, options: AttributeConfig) -> Effect:
+    reading, contrast = line.reading, line.contrast
+    floor = noise_floor(reading.noise_K)
+    sized = frozenset() if reading.across else contrast.players
+    weights, saved = (sum(sizes.get(p, 0) for p in sized) or None for sizes in (game.weights, game.bytes_saved))
+    return Effect(
+        subset=reading.subset,
+        task=reading.task,
+        metric=reading.metric,
+        player=contrast.player,
+        kind="difference" if reading.across else contrast.kind,
+        loss=line.value,
+        lo=_known(line.bounds[0]),
+        hi=_known(line.bounds[1]),
+        share=share.value,
+        share_lo=share.low,
+        share_hi=share.high,
+        p_adjusted=_known(p_adjusted),
+        verdict=_verdict(line, p_adjusted, options),
+        below_noise=None if np.isnan(floor) else abs(line.value) < floor,
+        weights=weights,
+        loss_per_gweight=line.value / (weights / 1e9) if weights else None,
+        bytes_saved=saved,
+        loss_per_gib_saved=line.value / (saved / 2**30) if saved else None,
+        n_items=reading.items,
+        n_documents=len(reading.documents),
+        reason="; ".join(filter(None, [contrast.note, _unknown(line), share.reason])),
+    )
+
+
+def _verdict(line: Line, p_adjusted: float, options: AttributeConfig) -> str | None:
+    if not line.tested and not np.isnan(line.stderr):
+        return None  # a divergence measures deviation, not harm
+    if line.documents < CONFIRMATORY - 1e-6:
+        return "exploratory"
+    return verdict(*line.bounds_within, p_adjusted, options.margin, 1 - options.level)
+
+
+def _unknown(line: Line) -> str:
+    """Why there is no interval."""
+    if line.reading.estimates is None:
+        return "one document: no interval"
+    return "documents do not differ: no interval" if np.isnan(line.stderr) else ""
+
+
+def _known(number: float) -> float | None:
+    return None if np.isnan(number) else float(number)
