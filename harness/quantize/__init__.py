@@ -9,10 +9,11 @@
 Works on any device. Knows no modules, files or configs. The weight is never changed.
 """
 
+from harness.quantize.awq import pair_scale
 from harness.quantize.core import quantize
 from harness.quantize.factor import Factor, factor_key, factorize
 from harness.quantize.result import Quantized
 from harness.quantize.stats import InputStats
 from harness.scheme import Scheme
 
-__all__ = ["Factor", "InputStats", "Quantized", "Scheme", "factor_key", "factorize", "quantize"]
+__all__ = ["Factor", "InputStats", "Quantized", "Scheme", "factor_key", "factorize", "pair_scale", "quantize"]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from harness.errors import UserError
+from harness.quantize.awq import scale_and_clip
 from harness.quantize.bnb import round_to_table
 from harness.quantize.factor import Factor, factorize
 from harness.quantize.floats import round_floats
 from harness.quantize.formats import FORMATS
 from harness.quantize.gptq import solve
+from harness.quantize.hqq import search
+from harness.quantize.outliers import largest_columns, with_kept
 from harness.quantize.result import Quantized
 from harness.quantize.rtn import round_to_nearest
 from harness.quantize.stats import InputStats
 from harness.scheme import Method, Scheme, effective_group
+from harness.supported import check_scheme, is_live
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Job:
     group_size: int  # in effect
     stats: InputStats | None
     factor: Factor | None
+    input_scale_I: Tensor | None
 
 
 def quantize(
@@ -37,17 +42,28 @@ def quantize(
     *,
     indivisible: str = "error",
     factor: Factor | None = None,
+    input_scale_I: Tensor | None = None,
 ) -> Quantized:
     """Quantize one matrix.
 
     `indivisible`: "error" or "tail", where group_size does not divide in_features. `factor`: GPTQ's factor of these
-    statistics (`factorize`), to use one for several precisions and group sizes. Raises UserError for what the method
-    cannot do, for missing statistics and for values that are not finite.
+    statistics (`factorize`), to use one for several precisions and group sizes. `input_scale_I`: AWQ's scale of the
+    matrices that share this input (`pair_scale`). Raises UserError for what the method cannot do, for missing
+    statistics and for values that are not finite.
     """
-    if scheme.method not in METHODS:
-        raise UserError(f"method={scheme.method} is not a way to round a weight. Choose one of: {', '.join(METHODS)}")
-    job = Job(w_OI, scheme, effective_group(w_OI.shape[1], scheme.group_size, indivisible), stats, factor)
-    return METHODS[scheme.method](job)
+    check_scheme(scheme, f"quantize ({scheme.method})")
+    if is_live(scheme) or scheme.method not in METHODS:
+        raise UserError(
+            f"{scheme.method} with {scheme.precision} is no rounding of a weight. Choose {', '.join(METHODS)}."
+        )
+    group_size = effective_group(w_OI.shape[1], scheme.group_size, indivisible)
+    job = Job(w_OI, scheme, group_size, stats, factor, input_scale_I)
+    if not scheme.keep_columns:
+        return METHODS[scheme.method](job)
+    magnitude_I = stats.max_abs_I if stats else w_OI.abs().amax(0)
+    kept_K = largest_columns(magnitude_I, scheme.keep_columns)
+    rest = METHODS[scheme.method](replace(job, w_OI=w_OI.index_fill(1, kept_K, 0)))
+    return with_kept(rest, w_OI, kept_K)
 
 
 def _stats(job: Job) -> InputStats:
@@ -77,4 +93,18 @@ def _gptq(job: Job) -> Quantized:
     return solve(job.w_OI, job.scheme, job.group_size, factor)
 
 
-METHODS: dict[Method, Callable[[Job], Quantized]] = {Method.rtn: _rtn, Method.gptq: _gptq, Method.bnb: _bnb}
+def _hqq(job: Job) -> Quantized:
+    return search(job.w_OI, job.scheme, job.group_size)
+
+
+def _awq(job: Job) -> Quantized:
+    return scale_and_clip(job.w_OI, job.scheme, job.group_size, _stats(job), job.input_scale_I)
+
+
+METHODS: dict[Method, Callable[[Job], Quantized]] = {
+    Method.rtn: _rtn,
+    Method.gptq: _gptq,
+    Method.bnb: _bnb,
+    Method.hqq: _hqq,
+    Method.awq: _awq,
+}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.errors import UserError
+from harness.quantize.outliers import unkept
 from harness.quantize.stats import InputStats
 from harness.scheme import ActOrder, Scheme
 
@@ -29,8 +29,9 @@ class Factor:
 
     upper_II: Tensor | None  # float32; none where `failure` says why
     order_I: Tensor  # the input that is taken k-th
-    dead_I: Tensor  # bool, by input
+    dead_I: Tensor  # bool, by input; inputs kept in 16 bits count as dead here
     key: tuple[object, ...]  # what of the scheme it depends on
+    dead_inputs: int  # zero in every token
     damp: float = 0.0  # used, over the mean of the diagonal
     damp_over_median: float = 0.0  # of the damping term: far above 1, GPTQ all but rounds to nearest
     failure: str = ""
@@ -43,15 +44,15 @@ def factor_key(scheme: Scheme) -> tuple[object, ...]:
 
 def factorize(stats: InputStats, scheme: Scheme) -> Factor:
     """The factor for these inputs. Raises UserError where they are not finite."""
+    stats.require_finite()
+    dead_inputs, reason, key = int((stats.hessian_II.diagonal() == 0).sum()), stats.emptiness(), factor_key(scheme)
+    stats = unkept(stats, scheme.keep_columns)
     diagonal_I = stats.hessian_II.diagonal()
-    if not torch.isfinite(stats.hessian_II.sum()):
-        raise UserError("Calibration inputs hold values that are not finite (NaN, infinity); damping cannot help.")
-    dead_I, key = diagonal_I == 0, factor_key(scheme)
+    dead_I = diagonal_I == 0
     ordered = scheme.act_order is not ActOrder.none
     order_I = torch.argsort(diagonal_I, descending=True) if ordered else torch.arange(len(dead_I), device=dead_I.device)
     if dead_I.all():
-        reason = "no calibration tokens" if stats.n_tokens == 0 else "every input is zero in calibration"
-        return Factor(None, order_I, dead_I, key, failure=reason)
+        return Factor(None, order_I, dead_I, key, dead_inputs, failure=reason or "every input is kept in 16 bits")
     hessian_II = stats.hessian_II[order_I][:, order_I] * (2 / stats.n_tokens)
     live_I = hessian_II.diagonal()[~dead_I[order_I]]
     mean, median = hessian_II.diagonal().mean().item(), live_I.median().item()
@@ -59,8 +60,9 @@ def factorize(stats: InputStats, scheme: Scheme) -> Factor:
     for damp in damping_steps(scheme.damp):
         upper_II = _inverse_factor(hessian_II, damp * mean)
         if upper_II is not None:
-            return Factor(upper_II, order_I, dead_I, key, damp, damp * mean / median)
-    return Factor(None, order_I, dead_I, key, failure="the Hessian is not positive definite at any damping up to 1")
+            return Factor(upper_II, order_I, dead_I, key, dead_inputs, damp, damp * mean / median)
+    failure = "the Hessian is not positive definite at any damping up to 1"
+    return Factor(None, order_I, dead_I, key, dead_inputs, failure=failure)
 
 
 def damping_steps(damp: float) -> list[float]:

@@ -42,7 +42,7 @@ def solve(w_OI: Tensor, scheme: Scheme, group_size: int, factor: Factor) -> Quan
     facts = {
         "damp": factor.damp,
         "damp_over_median": factor.damp_over_median,
-        "dead_inputs": int(factor.dead_I.sum()),
+        "dead_inputs": factor.dead_inputs,
     }
     if factor.upper_II is None:
         fallback = {"fallback": "rtn", "fallback_reason": factor.failure}

@@ -35,7 +35,9 @@ class Quantized:
     order_I: Tensor | None = None
     # AWQ: the codes stand for w * input_scale. Not counted: in an exported model it is folded into the layer before.
     input_scale_I: Tensor | None = None
-    kept: dict[int, Tensor] = field(default_factory=dict)  # input -> its column [O], in 16 bits
+    # Input channels that stay in 16 bits, and their columns.
+    kept_K: Tensor | None = None
+    kept_OK: Tensor | None = None
 
     def dequantize(self) -> Tensor:
         """The matrix that is really used, float32 [O, I]."""
@@ -45,8 +47,8 @@ class Quantized:
             w_OI = w_OI[:, torch.argsort(self.order_I)]
         if self.input_scale_I is not None:
             w_OI /= self.input_scale_I
-        for column, w_O in self.kept.items():
-            w_OI[:, column] = w_O
+        if self.kept_K is not None and self.kept_OK is not None:
+            w_OI[:, self.kept_K] = self.kept_OK.float()
         return w_OI
 
     @property

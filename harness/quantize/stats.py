@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.errors import UserError
+
 TOKENS_AT_ONCE = 4096
 
 
@@ -64,6 +66,17 @@ class InputStats:
                 self.max_abs_I = torch.maximum(self.max_abs_I, size_TI.amax(0))
             self.n_tokens += len(part_TI)
         return self
+
+    def require_finite(self) -> None:
+        """UserError where NaN or infinity got in: no damping and no search can help then."""
+        if not torch.isfinite(self.hessian_II.sum()):
+            raise UserError("Calibration inputs hold values that are not finite (NaN, infinity). Check model and data.")
+
+    def emptiness(self) -> str:
+        """Why these statistics tell nothing, if so; else an empty text."""
+        if self.n_tokens == 0:
+            return "no calibration tokens"
+        return "" if self.hessian_II.diagonal().any() else "every input is zero in calibration"
 
     def to(self, device: torch.device | str) -> InputStats:
         """The same statistics on another device."""
