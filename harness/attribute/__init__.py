@@ -1,5 +1,6 @@
 """Whose loss is it? Effects of players on paired scores, with intervals, tests and verdicts. numpy and scipy only."""
 
+from harness.attribute.arms import ArmLoss, arm_losses
 from harness.attribute.effects import Contrast, Game, contrasts
 from harness.attribute.losses import mean_stderr, paired_loss
 from harness.attribute.scores import Scores
@@ -7,10 +8,12 @@ from harness.attribute.table import Effect, attribute, to_frame
 from harness.attribute.verdict import noise_floor
 
 __all__ = [
+    "ArmLoss",
     "Contrast",
     "Effect",
     "Game",
     "Scores",
+    "arm_losses",
     "attribute",
     "contrasts",
     "mean_stderr",

@@ -16,6 +16,7 @@ from harness.attribute.effects import Contrast
 from harness.attribute.intervals import Array, critical, share_interval, studentized
 from harness.attribute.reading import Reading
 from harness.attribute.significance import step_down
+from harness.attribute.verdict import CONFIRMATORY, noise_floor, verdict
 
 SIGNED_KINDS = ("interaction", "contrast", "difference")  # of either sign even in a divergence
 COMPARED_KINDS = ("shapley", "owen", "total", "difference")  # between subsets
@@ -66,6 +67,27 @@ class Line:
         """Whether a test against zero makes sense."""
         signed = not self.reading.divergence or self.reading.across or self.contrast.kind in SIGNED_KINDS
         return signed and not np.isnan(self.stderr)
+
+    @property
+    def below_noise(self) -> bool | None:
+        """Whether it is smaller than what rounding to bfloat16 does; None without noise arms."""
+        floor = noise_floor(self.reading.noise_K)
+        return None if np.isnan(floor) else abs(self.value) < floor
+
+    @property
+    def unknown(self) -> str:
+        """Why there is no interval; empty where there is one."""
+        if self.reading.estimates is None:
+            return "one document: no interval"
+        return "documents do not differ: no interval" if np.isnan(self.stderr) else ""
+
+    def verdict(self, p_adjusted: float, margin: float, level: float) -> str | None:
+        """What may be said; None for a divergence, which measures deviation and not harm."""
+        if not self.tested and not self.unknown:
+            return None
+        if self.documents < CONFIRMATORY - 1e-6:
+            return "exploratory"
+        return verdict(*self.bounds_within, p_adjusted, margin, 1 - level)
 
     def primary(self, metric: str) -> bool:
         """Whether it belongs to the declared family."""

@@ -15,7 +15,7 @@ from harness.errors import UserError
 
 @dataclass(frozen=True)
 class Scores:
-    """One metric of one task: values [arms, items], one document id an item.
+    """One metric of one task: values [arms, items], one document id an item; an id names the same text in every task.
 
     `weights_N`: an item's weight in the mean (tokens of a window). `worst`: the value of a model that knows nothing
     (uniform nll, chance accuracy). `divergence`: a distance from base, as KL: never negative, and 0 for base.

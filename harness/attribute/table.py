@@ -14,7 +14,6 @@ from harness.attribute.lines import Line, corrected, lines_of
 from harness.attribute.reading import Reading, difference_of_subsets, inherit_headroom, mean_of_tasks, read
 from harness.attribute.scores import Scores
 from harness.attribute.shares import Share, shares
-from harness.attribute.verdict import CONFIRMATORY, noise_floor, verdict
 from harness.config import AttributeConfig
 
 
@@ -85,7 +84,6 @@ def _readings(single: Sequence[Reading]) -> list[Reading]:
 
 def _effect(line: Line, share: Share, p_adjusted: float, game: Game, options: AttributeConfig) -> Effect:
     reading, contrast = line.reading, line.contrast
-    floor = noise_floor(reading.noise_K)
     sized = frozenset() if reading.across else contrast.players
     weights, saved = (sum(sizes.get(p, 0) for p in sized) or None for sizes in (game.weights, game.bytes_saved))
     return Effect(
@@ -95,38 +93,24 @@ def _effect(line: Line, share: Share, p_adjusted: float, game: Game, options: At
         player=contrast.player,
         kind="difference" if reading.across else contrast.kind,
         loss=line.value,
-        lo=_known(line.bounds[0]),
-        hi=_known(line.bounds[1]),
+        lo=known(line.bounds[0]),
+        hi=known(line.bounds[1]),
         share=share.value,
         share_lo=share.low,
         share_hi=share.high,
-        p_adjusted=_known(p_adjusted),
-        verdict=_verdict(line, p_adjusted, options),
-        below_noise=None if np.isnan(floor) else abs(line.value) < floor,
+        p_adjusted=known(p_adjusted),
+        verdict=line.verdict(p_adjusted, options.margin, options.level),
+        below_noise=line.below_noise,
         weights=weights,
         loss_per_gweight=line.value / (weights / 1e9) if weights else None,
         bytes_saved=saved,
         loss_per_gib_saved=line.value / (saved / 2**30) if saved else None,
         n_items=reading.items,
         n_documents=len(reading.documents),
-        reason="; ".join(filter(None, [contrast.note, _unknown(line), share.reason])),
+        reason="; ".join(filter(None, [contrast.note, line.unknown, share.reason])),
     )
 
 
-def _verdict(line: Line, p_adjusted: float, options: AttributeConfig) -> str | None:
-    if not line.tested and not np.isnan(line.stderr):
-        return None  # a divergence measures deviation, not harm
-    if line.documents < CONFIRMATORY - 1e-6:
-        return "exploratory"
-    return verdict(*line.bounds_within, p_adjusted, options.margin, 1 - options.level)
-
-
-def _unknown(line: Line) -> str:
-    """Why there is no interval."""
-    if line.reading.estimates is None:
-        return "one document: no interval"
-    return "documents do not differ: no interval" if np.isnan(line.stderr) else ""
-
-
-def _known(number: float) -> float | None:
+def known(number: float) -> float | None:
+    """A number, or None for an empty cell."""
     return None if np.isnan(number) else float(number)
