@@ -35,8 +35,9 @@ def _snapshot(cfg: ModelConfig, patterns: list[str]) -> Path:
         return Path(snapshot_download(cfg.path, revision=cfg.revision or None, allow_patterns=patterns))
     except tuple(_REASONS) as error:
         reason = next(text for kind, text in _REASONS.items() if isinstance(error, kind))
+        licence = f" Its licence ({cfg.licence}) has to be accepted there first." if cfg.gated else ""
         details = (str(error).strip() or "no details").splitlines()[0]
         raise UserError(
-            f"model.path={cfg.path!r} {reason.format(path=cfg.path, revision=cfg.revision)}.\n"
+            f"model.path={cfg.path!r} {reason.format(path=cfg.path, revision=cfg.revision)}.{licence}\n"
             f"A local copy works as well: model=hf model.path=FOLDER. ({type(error).__name__}: {details})"
         ) from error

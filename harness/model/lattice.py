@@ -5,8 +5,8 @@ grid: within each group of g weights along in_features only 2^b values occur. Tw
 
     up to 4 bits   no group of g >= 32 has more than 2^b different values. Groups of float weights have about g.
     5 to 8 bits    32 weights cannot show 2^b values, so it is asked whether rounding to nearest would be exact:
-                   w / scale whole numbers for scale = max|w| / (2^(b-1) - 1), or (w - min) / scale for
-                   scale = (max - min) / (2^b - 1). Float weights pass it once in 10^30.
+                   w / scale whole numbers for scale = max|w| / (2^(b-1) - 1) or max|w| / 2^(b-1), or
+                   (w - min) / scale for scale = (max - min) / (2^b - 1). Float weights pass it once in 10^30.
 
 A lattice is written as it stands in the column `base_lattice`: "int4 asymmetric groups of 32", "int8 symmetric rows",
 or "4-bit codebook groups of 64" where the values are not evenly spaced (nf4). "" means none was found.
@@ -30,12 +30,15 @@ _LATTICE = re.compile(r"(?:int(\d+) (symmetric|asymmetric)|(\d+)-bit codebook) (
 
 
 def find_lattice(w_OI: torch.Tensor) -> str:
-    """The coarsest description of the grid that the weights sit on, or "" for float weights."""
-    rows_OI = w_OI[: min(len(w_OI), SAMPLED_ROWS)].float()
-    for size, x_Ng in _groupings(rows_OI):
-        if kind := _kind(x_Ng):
-            return f"{kind} groups of {size}" if size else f"{kind} rows"
-    return ""
+    """The grid that the weights sit on, or "" for float weights.
+
+    Of several descriptions that fit, an even spacing goes before a codebook (two int3 groups of 64 side by side look
+    like 16 odd values in 128), and larger groups before smaller ones.
+    """
+    rows_OI = w_OI[:SAMPLED_ROWS].float()
+    kinds = {groups: _kind(x_Ng) for groups, x_Ng in _groupings(rows_OI)}
+    found = [f"{kind} {groups}" for groups, kind in kinds.items() if kind]
+    return min(found, key=lambda lattice: "codebook" in lattice, default="")
 
 
 def common_lattice(matrices: Iterable[torch.Tensor]) -> str:
@@ -62,13 +65,13 @@ def nests(lattice: str, group_size: int, symmetric: bool, precision: str) -> boo
     return inside and int(precision[3:]) >= int(bits) and (not symmetric or kind == "symmetric")
 
 
-def _groupings(rows_OI: torch.Tensor) -> Iterator[tuple[int | None, torch.Tensor]]:
-    """The matrix cut into groups, coarse to fine: whole rows (None), then each group size that divides them."""
-    yield None, rows_OI
+def _groupings(rows_OI: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """The matrix cut into groups, coarse to fine: whole rows, then each group size that divides them."""
+    yield "rows", rows_OI
     width = rows_OI.shape[1]
     for size in GROUP_SIZES:
         if width % size == 0 and width > size:
-            yield size, rows_OI.reshape(-1, size)
+            yield f"groups of {size}", rows_OI.reshape(-1, size)
 
 
 def _kind(x_Ng: torch.Tensor) -> str:
@@ -78,24 +81,30 @@ def _kind(x_Ng: torch.Tensor) -> str:
         return ""
     if values <= 16 and 2 * values <= x_Ng.shape[1]:
         return _few_values(x_Ng, bits=ceil(log2(values)))
-    span_N1 = x_Ng.amax(1, keepdim=True) - x_Ng.amin(1, keepdim=True)
+    largest_N1, least_N1 = x_Ng.abs().amax(1, keepdim=True), x_Ng.amin(1, keepdim=True)
+    above_Ng = x_Ng - least_N1
     for bits in (5, 6, 8):
-        if _whole(x_Ng / (x_Ng.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1))).all():
+        half = 2 ** (bits - 1)
+        if any(_whole(x_Ng * steps / largest_N1).all() for steps in (half - 1, half)):
             return f"int{bits} symmetric"
-        if _whole((x_Ng - x_Ng.amin(1, keepdim=True)) / (span_N1 / (2**bits - 1))).all():
+        if _whole(above_Ng * (2**bits - 1) / above_Ng.amax(1, keepdim=True)).all():
             return f"int{bits} asymmetric"
     return ""
 
 
 def _few_values(x_Ng: torch.Tensor, bits: int) -> str:
-    """Format of groups with at most 2^bits values: evenly spaced or not, 0 among them or not."""
+    """Format of groups with at most 2^bits values: evenly spaced or not, within -2^(b-1)..2^(b-1) steps of 0 or not."""
     gaps_Ng = x_Ng.sort(dim=1).values.diff(dim=1)
-    smallest = gaps_Ng.abs().amax(1, keepdim=True) * 1e-3  # closer values are one value, rounded twice
-    step_N1 = gaps_Ng.masked_fill(gaps_Ng <= smallest, torch.inf).amin(1, keepdim=True)
+    near = gaps_Ng.amax(1, keepdim=True) * 1e-3  # closer values are one value, rounded twice
+    smallest_N1 = gaps_Ng.masked_fill(gaps_Ng <= near, torch.inf).amin(1, keepdim=True)
+    steps_N1 = (gaps_Ng / smallest_N1).round().sum(1, keepdim=True)
+    step_N1 = gaps_Ng.sum(1, keepdim=True) / steps_N1  # the mean step: rounding of single values cancels
     even_N = _whole((x_Ng - x_Ng.amin(1, keepdim=True)) / step_N1)
     if even_N.float().mean() < 0.5:  # a group that lacks neighbouring codes shows a step of two
         return f"{bits}-bit codebook"
-    return f"int{bits} {'symmetric' if _whole(x_Ng / step_N1)[even_N].float().mean() > 0.9 else 'asymmetric'}"
+    codes_Ng = (x_Ng / step_N1)[even_N]
+    symmetric = _whole(codes_Ng) & (codes_Ng.abs().amax(1) < 2 ** (bits - 1) + 0.5)
+    return f"int{bits} {'symmetric' if symmetric.float().mean() > 0.98 else 'asymmetric'}"
 
 
 def _distinct(x_Ng: torch.Tensor) -> torch.Tensor:

@@ -24,10 +24,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def match_tensors(skeleton: PreTrainedModel, checkpoint: Checkpoint) -> dict[str, str] | None:
-    """Model tensor -> checkpoint tensor, where each fills one; None where transformers has to convert them first.
+    """Model tensor -> checkpoint tensor, where each fills one; None where transformers has to read or convert them.
 
     UserError names tensors that are missing, not expected or of another shape.
     """
+    if not checkpoint.tensors:
+        return None
     expected = {name: tuple(tensor.shape) for name, tensor in skeleton.state_dict().items()}
     sources, converted = _translate(skeleton, checkpoint.tensors)
     if converted is None:

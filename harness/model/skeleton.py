@@ -6,11 +6,14 @@ digit of a perplexity.
 
 from __future__ import annotations
 
+import logging
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import init_empty_weights
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.core_model_loading import build_glob_alternation
 
@@ -18,6 +21,8 @@ from harness.config import DType, ModelConfig
 from harness.errors import UserError
 from harness.model.checkpoint import Checkpoint, listed
 from harness.model.fetch import no_progress_bars
+
+log = logging.getLogger(__name__)
 
 # Soft-capped or biased attention scores, and attention sinks, are right only in the plain implementation.
 EAGER = ("gemma2", "gpt_oss", "bloom")
@@ -65,7 +70,7 @@ def load_in_memory(folder: Path, dtype: torch.dtype, attention: str = "auto") ->
             loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **how)
             module, info = loaded
     except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"{folder}: transformers could not load it ({_first_line(error)}).") from error
+        raise UserError(f"{folder}: transformers could not load it ({_short(error)}).") from error
     problems = [f"{name}: {kind.removesuffix('_keys')}" for kind, names in info.items() for name in map(str, names)]
     if problems:
         raise UserError(f"{folder} does not fit {type(module).__name__}:\n{listed(sorted(problems))}")
@@ -81,8 +86,8 @@ def random_module(cfg: ModelConfig, dtype: torch.dtype) -> PreTrainedModel:
         if unknown := sorted(set(fields) - set(default.to_dict())):
             raise UserError(f"model.config: {', '.join(unknown)} unknown to model_type={kind!r}.")
         config = AutoConfig.for_model(kind, **fields)
-    except (ValueError, TypeError) as error:
-        raise error if isinstance(error, UserError) else UserError(f"model.config: {_first_line(error)}") from error
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise error if isinstance(error, UserError) else UserError(f"model.config: {_short(error)}") from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cfg.seed)
         return from_config(config, dtype, cfg.attention).eval()
@@ -95,16 +100,16 @@ def from_config(config: PretrainedConfig, dtype: torch.dtype, attention: str) ->
             config, dtype=dtype, attn_implementation=_implementation(config, attention)
         )
     except (ValueError, ImportError) as error:
-        raise UserError(f"{config.model_type}: no causal language model to be had ({_first_line(error)}).") from error
+        raise UserError(f"{config.model_type}: no causal language model to be had ({_short(error)}).") from error
 
 
 def read_config(folder: Path) -> PretrainedConfig:
     """The folder's config.json, typed. Code that comes with a checkpoint is never run."""
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, StrictDataclassError) as error:
         raise UserError(
-            f"{folder}/config.json: {_first_line(error)}. Is it a transformers model of a known type?"
+            f"{folder}/config.json: {_short(error)}. Is it a transformers model of a known type?"
         ) from error
 
 
@@ -114,14 +119,15 @@ def embedding_of(module: PreTrainedModel) -> torch.Tensor:
 
 
 def check_tokenizer(tokenizer: Any, module: PreTrainedModel) -> None:
-    """UserError where a token has no row in the embedding."""
-    largest = max(tokenizer.get_vocab().values(), default=0)
+    """UserError where the vocabulary is larger than the embedding; added tokens without a row are logged."""
     rows = embedding_of(module).shape[0]
-    if largest >= rows:
+    if tokenizer.vocab_size > rows:
         raise UserError(
-            f"The tokenizer has ids up to {largest}, the embedding {rows} rows: they belong to different models. "
-            "Take both from one checkpoint."
+            f"The tokenizer has {tokenizer.vocab_size} tokens, the embedding {rows} rows: they belong to different "
+            "models. Take both from one checkpoint."
         )
+    if beyond := [token for token, i in tokenizer.get_added_vocab().items() if i >= rows]:
+        log.warning("Tokens without a row in the embedding, fatal if a text holds them: %s", ", ".join(beyond))
 
 
 def refuse_narrow(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
@@ -157,5 +163,5 @@ def _implementation(config: PretrainedConfig, attention: str) -> str | None:
     return "eager" if config.model_type in EAGER else None
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+def _short(error: Exception) -> str:
+    return textwrap.shorten(str(error) or type(error).__name__, 300).rstrip(".")
