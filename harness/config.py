@@ -124,6 +124,20 @@ class CalibInputs(StrEnum):
     quantized = "quantized"
 
 
+class CalibPacking(StrEnum):
+    """How texts become samples of equal length."""
+
+    stream = "stream"  # texts joined into one stream of tokens, cut anywhere
+    rows = "rows"  # one sample a text, cut to the length; shorter texts are dropped and counted
+
+
+class CalibDraw(StrEnum):
+    """Which samples are taken."""
+
+    random = "random"  # drawn with the seed
+    start = "start"  # from the start, one after the other
+
+
 @dataclass
 class CalibConfig:
     """Calibration tokens for methods that need input statistics."""
@@ -132,13 +146,16 @@ class CalibConfig:
     path: str = ""  # file, or dataset name
     config_name: str = ""  # dataset configuration
     split: str = "train"
-    text_field: str = "text"  # jsonl and datasets: the column of text or token ids
+    text_field: str = "text"  # jsonl and datasets: the column of text or of token ids
+    joiner: str = ""  # text files: as eval.perplexity.joiner
     samples: int = 32
     length: int = 512  # tokens a sample
-    draw: str = "random"  # random: seeded start positions; start: consecutive from the start of the text
-    bos: bool = False  # one BOS at the start of each sample
+    packing: CalibPacking = CalibPacking.stream
+    draw: CalibDraw = CalibDraw.random
+    bos: bool = False  # a BOS as the first token of each sample
     seeds: list[int] = field(default_factory=lambda: [0])
     inputs: CalibInputs = CalibInputs.float
+    keep: bool = True  # keep statistics of float inputs in the cache folder for later runs
 
 
 class BosRule(StrEnum):
@@ -169,6 +186,7 @@ class PerplexityConfig:
     bos: BosRule = BosRule.none
     last_window: LastWindow = LastWindow.drop
     max_windows: int = 0  # 0: all
+    max_windows_per_document: int = 0  # 0: all
     max_chars: int = 0  # only this much of the text's beginning; 0: all
     document_regex: str = ""  # a match starts a new document, which no window crosses; empty: each window is one
 

@@ -10,7 +10,8 @@ Embedding and head are players of their own in every design, and only where they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from harness.config import ArmsRule, DesignConfig, Players
@@ -52,12 +53,20 @@ def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
             "Set quant.ffn.method or quant.attention.method, or choose an experiment: +exp=int4_ffn_only."
         )
     owner = {site: player_of(site, design, layers) for site in plan}
-    players = list(dict.fromkeys(owner.values()))
+    players = sorted(dict.fromkeys(owner.values()), key=lambda player: not player.startswith("ffn"))
     arms = [base_arm()]
     for coalition in dict.fromkeys(COALITIONS[design.arms](players)):
         chosen = {site: scheme for site, scheme in plan.items() if owner[site] in coalition}
         arms.append(Arm(_name(coalition, players), coalition, chosen))
     return arms
+
+
+def with_draws(arms: Sequence[Arm], draws: int) -> list[Arm]:
+    """Every calibrated arm once per calibration draw: `ffn`, `ffn@1`, `ffn@2`."""
+    more = [
+        replace(arm, name=f"{arm.name}@{draw}", draw=draw) for draw in range(1, draws) for arm in arms if arm.calibrated
+    ]
+    return [*arms, *more]
 
 
 def _alone(players: list[str]) -> Iterable[Coalition]:

@@ -10,11 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import harness
-from harness.config import RunConfig
+from harness.calibrate import draw_samples
+from harness.calibration import Calibration
+from harness.config import CalibInputs, RunConfig
 from harness.console import progress, show_plan, show_report
-from harness.design import build_arms
+from harness.design import build_arms, with_draws
 from harness.files import RunFolder, to_json, write_atomic, write_text
 from harness.identity import code_version, run_id
+from harness.model.cache import cache_folder
 from harness.model.load import Model, open_model
 from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.plan import Arm, check_groups, resolve, trunk_counts
@@ -40,7 +43,7 @@ def run(config: RunConfig, start: Path) -> Outcome:
     """Plan, score every arm in one pass, and write the reports. `start`: where relative paths begin."""
     model = open_model(config.model)
     rules = resolve(model.all_sites, config.quant)
-    arms = build_arms(rules.plan, config.design, len(model.layers))
+    arms = with_draws(build_arms(rules.plan, config.design, len(model.layers)), len(config.calib.seeds))
     check_groups(rules.plan, config.quant.indivisible)
     if config.harness.plan_only:
         show_plan(arms, rules.notes)
@@ -54,14 +57,17 @@ def run(config: RunConfig, start: Path) -> Outcome:
             show_report(read_report(folder.path / "report.csv"))
             return Outcome("already done", folder.path)
         with _logged(folder, config):
-            _measure(config, model, arms, work, folder)
+            _measure(config, model, arms, work, folder, start)
     return Outcome("done", folder.path)
 
 
-def _measure(config: RunConfig, model: Model, arms: list[Arm], work: Sequence[Scorable], folder: RunFolder) -> None:
+def _measure(
+    config: RunConfig, model: Model, arms: list[Arm], work: Sequence[Scorable], folder: RunFolder, start: Path
+) -> None:
     begun = time.monotonic()
-    weigher = Weigher(config.quant.indivisible)
-    scores = score(config, model, arms, work, weigher)
+    weigher = Weigher(model.sites, config.quant.indivisible)
+    calibration = calibrate(config, model, arms, start)
+    scores = score(config, model, arms, work, weigher, calibration)
     results = _results(scores, work)
     seconds = time.monotonic() - begun
     sheet = Sheet(
@@ -76,7 +82,12 @@ def _measure(config: RunConfig, model: Model, arms: list[Arm], work: Sequence[Sc
 
 
 def score(
-    config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable], weigher: Weigher
+    config: RunConfig,
+    model: Model,
+    arms: Sequence[Arm],
+    work: Sequence[Scorable],
+    weigher: Weigher,
+    calibration: Calibration | None,
 ) -> Scores:
     """Every arm's scores of every sequence, in the order of `work`."""
     sequences = [sequence for task in work for sequence in task.sequences]
@@ -85,8 +96,18 @@ def score(
     computed, plain = sum(len(p) for p in packs), sum(len(s.tokens) - 1 for s in sequences)
     log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
     with progress(work_size, "scoring") as advance:
-        stream = Stream(model, arms, weigher, config.engine, advance)
+        stream = Stream(model, arms, weigher, config.engine, calibration, advance)
         return stream.score(list(batches(packs, config.engine.batch_tokens)), int(slots(sequences)[-1]))
+
+
+def calibrate(config: RunConfig, model: Model, arms: Sequence[Arm], start: Path) -> Calibration | None:
+    """Calibration tokens where any arm's method looks at inputs."""
+    if not any(arm.calibrated for arm in arms):
+        return None
+    draws = [draw_samples(config.calib, model.tokenizer, seed, start) for seed in config.calib.seeds]
+    folder = cache_folder() / "statistics" if config.calib.keep else None
+    sequential = config.calib.inputs is CalibInputs.quantized
+    return Calibration(model, draws, sequential, config.engine.batch_tokens, folder)
 
 
 def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequence]) -> list[Pack]:

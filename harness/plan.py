@@ -22,27 +22,35 @@ from harness.config import QuantConfig
 from harness.errors import UserError
 from harness.model.sites import Site
 from harness.scheme import Indivisible, Scheme
+from harness.supported import wants_inputs
 
 Plan = dict[Site, Scheme]
-Treatment = tuple[tuple[Site, Scheme], ...]  # how one layer is changed; empty: not at all
+# How one layer is changed: site, scheme, and the calibration draw where the scheme looks at inputs. Empty: not at all.
+Treatment = tuple[tuple[Site, Scheme, int], ...]
 
 GROUP_SIZES = (16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One plan under test. `players` says which are on; base has none."""
+    """One plan under test. `players` says which are on; base has none. `draw`: its calibration tokens."""
 
     name: str
     players: frozenset[str]
     plan: Plan = field(hash=False)
+    draw: int = 0
 
     @cached_property
     def _by_layer(self) -> dict[int, Treatment]:
-        layers: dict[int, list[tuple[Site, Scheme]]] = {}
-        for site, scheme in self.plan.items():
-            layers.setdefault(site.layer, []).append((site, scheme))
+        layers: dict[int, list[tuple[Site, Scheme, int]]] = {}
+        for site, scheme, draw in self.key:
+            layers.setdefault(site.layer, []).append((site, scheme, draw))
         return {layer: tuple(pairs) for layer, pairs in layers.items()}
+
+    @cached_property
+    def calibrated(self) -> bool:
+        """Whether any of its schemes looks at inputs."""
+        return any(wants_inputs(scheme) for scheme in self.plan.values())
 
     def treatment(self, layer: int) -> Treatment:
         """How this arm changes a layer; -1 is the embedding, the number of layers is the head."""
@@ -51,7 +59,7 @@ class Arm:
     @cached_property
     def key(self) -> Treatment:
         """Equal for arms that quantize the same sites alike."""
-        return tuple(self.plan.items())
+        return tuple((s, scheme, self.draw if wants_inputs(scheme) else 0) for s, scheme in self.plan.items())
 
 
 @dataclass(frozen=True)

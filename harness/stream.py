@@ -9,16 +9,13 @@ the number of arms.
 Arms whose plans agree on all layers so far share one set of hidden states (a *trunk*); a layer that they treat
 differently splits it.
 
-Nothing here knows an architecture. The model's own forward is run once per batch with every decoder layer replaced
-by a recorder, which yields the embedded input and each layer's real arguments (masks differ by layer in
-sliding-window models; rotary tables; cache flags). The end is run the same way: all layers replaced by one that
-returns the final hidden state, so that norm, head, soft-capping and scaling are the model's own.
+Calibration tokens travel the same way, and are looked at before a layer is quantized.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -28,20 +25,38 @@ from torch import Tensor, nn
 
 from harness.config import EngineConfig
 from harness.model.load import Model
-from harness.model.sites import substituted
+from harness.model.sites import Site, substituted
 from harness.packs import Pack
 from harness.plan import Arm, Treatment
+from harness.replay import Call, head_logits, model_inputs, push, record
+
+
+log = logging.getLogger(__name__)
 
 
 class NonFiniteError(ArithmeticError):
     """Activations or logits that are not finite; no score is made of them."""
 
 
-class Weigher(Protocol):
+class Weighs(Protocol):
     """Makes the weights of a treatment: harness.weigh."""
 
-    def weights(self, treatment: Treatment, layer: nn.Module, context: Any) -> dict[Any, Tensor]:
-        """The weights [O, I] to write, by site."""
+    def weights(self, treatment: Treatment, layer: nn.Module, stats: Any = None, /) -> dict[Site, Tensor]:
+        """The weights [O, I] to write, by site. `stats`: calibration statistics by draw and site."""
+        ...
+
+
+class Calibrates(Protocol):
+    """Gives calibration tokens, and makes statistics of what enters a layer's sites: harness.calibration."""
+
+    sequential: bool  # every arm's own quantized layers feed the next one's statistics; else the model's own do
+
+    def batches(self, draw: int) -> list[list[Pack]]:
+        """Tokens of a draw; none where their statistics are known already."""
+        ...
+
+    def stats(self, index: int, layer: nn.Module, draw: int, replay: Callable[[], Any], /) -> Any:
+        """Statistics by site; `replay` runs the draw's hidden states through the layer."""
         ...
 
 
@@ -67,107 +82,34 @@ class Scores:
 
 
 @dataclass
-class Recorded:
-    """A batch as the first layer sees it, and the other arguments of every layer."""
+class States:
+    """Hidden states of some batches on their way through the layers, and how each layer is called with them."""
 
-    hidden_BTD: Tensor
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    hidden: list[Tensor]
+    calls: list[list[Call]]  # batch, layer
+
+    def copy(self) -> States:
+        """The same states, to be pushed another way."""
+        return States(list(self.hidden), self.calls)
+
+    def push(self, index: int, layer: nn.Module) -> None:
+        """Through a layer, one batch after the other, each replacing its former states."""
+        for b, calls in enumerate(self.calls):
+            self.hidden[b] = push(layer, self.hidden[b], calls[index])
+
+    def replay(self, index: int, layer: nn.Module) -> None:
+        """Through a layer, for those who listen inside; the states stay as they are."""
+        for hidden_BTD, calls in zip(self.hidden, self.calls, strict=True):
+            push(layer, hidden_BTD, calls[index])
 
 
 @dataclass
 class Trunk:
-    """Arms (by index) that agreed so far, and their hidden states, one tensor a batch."""
+    """Arms (by index) that agreed so far: the states of what is scored, and of calibration tokens by draw."""
 
     arms: list[int]
-    hidden: list[Tensor]
-
-
-class StandIn(nn.Module):
-    """In a decoder layer's place. Models read attributes of their layers, so reads pass through."""
-
-    def __init__(self, layer: nn.Module, act: Callable[..., Tensor], as_tuple: bool) -> None:
-        super().__init__()
-        self.__dict__.update(layer=layer, act=act, as_tuple=as_tuple)  # not registered as a submodule
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["layer"], name)
-
-    def forward(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        out = self.__dict__["act"](hidden, args, kwargs)
-        return (out,) if self.__dict__["as_tuple"] else out
-
-
-@contextmanager
-def _layers_replaced(model: Model, act: Callable[..., Tensor]) -> Iterator[None]:
-    owner, _, name = model.layers_path.rpartition(".")
-    parent = model.module.get_submodule(owner)
-    stand_ins = nn.ModuleList(StandIn(layer, act, model.notes.layers_return_tuple) for layer in model.layers)
-    setattr(parent, name, stand_ins)
-    try:
-        yield
-    finally:
-        setattr(parent, name, model.layers)
-
-
-def model_inputs(batch: Sequence[Pack], model: Model) -> dict[str, Any]:
-    """The forward arguments of a batch, padded on the right.
-
-    Plain rows need no mask: under a causal mask no token sees the padding behind it. Trees take an additive mask in
-    the model's own dtype (a boolean one is silently wrong under eager attention); a padding token sees itself.
-    """
-    width = max(len(pack) for pack in batch)
-    ids_BT = np.zeros((len(batch), width), dtype=np.int64)
-    position_BT = np.tile(np.arange(width), (len(batch), 1))
-    for row, pack in enumerate(batch):
-        ids_BT[row, : len(pack)] = pack.tokens
-        position_BT[row, : len(pack)] = pack.position
-    inputs: dict[str, Any] = {
-        "input_ids": torch.from_numpy(ids_BT).to(model.device),
-        "position_ids": torch.from_numpy(position_BT).to(model.device),
-        "attention_mask": None,
-    }
-    if any(pack.is_tree for pack in batch):
-        inputs["attention_mask"] = _tree_mask(batch, width, model)
-    return inputs
-
-
-def _tree_mask(batch: Sequence[Pack], width: int, model: Model) -> Tensor:
-    sees_BTT = np.zeros((len(batch), width, width), dtype=bool)
-    for row, pack in enumerate(batch):
-        sees_BTT[row, : len(pack), : len(pack)] = pack.visible()
-        rest = np.arange(len(pack), width)
-        sees_BTT[row, rest, rest] = True
-    hidden = torch.from_numpy(~sees_BTT).to(model.device)[:, None]
-    mask = torch.zeros(hidden.shape, dtype=model.dtype, device=model.device)
-    return mask.masked_fill_(hidden, torch.finfo(model.dtype).min)
-
-
-def record(model: Model, inputs: dict[str, Any]) -> Recorded:
-    """Run the model with recorders for layers (module docstring)."""
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    first: list[Tensor] = []
-
-    def act(hidden: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        first.append(hidden) if not first else None
-        calls.append((args, kwargs))
-        return hidden[:, :1]  # the rest of the forward is thrown away: keep its norm and head small
-
-    with _layers_replaced(model, act):
-        model.module(use_cache=False, **inputs)
-    return Recorded(first[0], calls)
-
-
-def push(layer: nn.Module, hidden_BTD: Tensor, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Tensor:
-    """One decoder layer with its own recorded arguments."""
-    out = layer(hidden_BTD, *call[0], **call[1])
-    return out[0] if isinstance(out, tuple) else out
-
-
-def head_logits(model: Model, hidden_ND: Tensor) -> Tensor:
-    """Logits [N, V] of final hidden states, by the model's own norm, head and whatever stands behind them."""
-    ids = torch.zeros(1, len(hidden_ND), dtype=torch.long, device=model.device)
-    with _layers_replaced(model, lambda *_: hidden_ND[None]):
-        return model.module(input_ids=ids, use_cache=False).logits[0]
+    scored: States
+    calib: dict[int, States]
 
 
 @dataclass
@@ -176,10 +118,12 @@ class Stream:
 
     model: Model
     arms: Sequence[Arm]
-    weigher: Weigher
+    weigher: Weighs
     config: EngineConfig
+    calibration: Calibrates | None = None
     progress: Callable[[int, str], None] = lambda tokens, note: None
     waves: int = field(default=0, init=False)
+    _stats: dict[int, Any] = field(default_factory=dict, init=False)  # of the layer at hand, from float inputs
 
     def score(self, batches: Sequence[list[Pack]], slots: int) -> Scores:
         """Scores of every slot in every arm. Batches beyond the memory budget are done in waves."""
@@ -194,6 +138,7 @@ class Stream:
                 except torch.OutOfMemoryError:
                     if len(wave) == 1:
                         raise
+                    log.warning("out of memory with %d batches at once: going on with half of them", len(wave))
                     todo[:0] = [wave[: len(wave) // 2], wave[len(wave) // 2 :]]
         assert np.isfinite(scores.logp_AS).all(), "a slot was never scored"
         return scores
@@ -218,35 +163,58 @@ class Stream:
         return len(batch) * width * (states + mask) * self.model.dtype.itemsize
 
     def _wave(self, batches: list[list[Pack]], scores: Scores) -> None:
-        inputs = [model_inputs(batch, self.model) for batch in batches]
-        trunks, calls = self._embed(inputs)
+        trunks = list(self._embed(batches))
         for index in range(len(self.model.layers)):
             with self.model.layer(index) as layer:
-                trunks = list(self._layer(index, layer, trunks, [c[index] for c in calls]))
+                trunks = [after for trunk in trunks for after in self._layer(index, layer, trunk)]
         self._head(batches, trunks, scores)
 
-    def _embed(self, inputs: list[dict[str, Any]]) -> tuple[list[Trunk], list[list[Any]]]:
-        trunks, calls = [], []
+    def _embed(self, batches: list[list[Pack]]) -> Iterator[Trunk]:
         for treatment, arms in self._split(range(len(self.arms)), -1):
-            weights = self.weigher.weights(treatment, self.model.module, None)
+            weights = self.weigher.weights(treatment, self.model.module)
             with substituted(self.model.module, weights):
-                recorded = [record(self.model, batch) for batch in inputs]
-            trunks.append(Trunk(arms, [r.hidden_BTD for r in recorded]))
-            calls = [r.calls for r in recorded]
-        return trunks, calls
+                calib = {draw: self._record(self._calib_batches(draw)) for draw in self._draws(arms)}
+                yield Trunk(arms, self._record(batches), calib)
 
-    def _layer(self, index: int, layer: nn.Module, trunks: list[Trunk], calls: list[Any]) -> Iterator[Trunk]:
-        for trunk in trunks:
-            ways = self._split(trunk.arms, index)
-            for n, (treatment, arms) in enumerate(ways):
-                last = n == len(ways) - 1
-                hidden = trunk.hidden if last else list(trunk.hidden)  # the last way may overwrite the trunk's own
-                with substituted(layer, self.weigher.weights(treatment, layer, None)):
-                    for b, call in enumerate(calls):
-                        hidden[b] = push(layer, hidden[b], call)
-                self._check(hidden, f"activations after layer {index}", arms)
-                self.progress(sum(h.shape[0] * h.shape[1] for h in hidden), f"layer {index}")
-                yield Trunk(arms, hidden)
+    def _record(self, batches: list[list[Pack]]) -> States:
+        recorded = [record(self.model, model_inputs(batch, self.model)) for batch in batches]
+        return States([r.hidden_BTD for r in recorded], [r.calls for r in recorded])
+
+    def _draws(self, arms: Sequence[int]) -> list[int]:
+        """Calibration draws that these arms must carry along: their own, or base carries all."""
+        if self.calibration is None:
+            return []
+        carriers = arms if self.calibration.sequential else (range(len(self.arms)) if 0 in arms else ())
+        return sorted({self.arms[a].draw for a in carriers if self.arms[a].calibrated})
+
+    def _calib_batches(self, draw: int) -> list[list[Pack]]:
+        assert self.calibration is not None
+        return self.calibration.batches(draw)
+
+    def _layer(self, index: int, layer: nn.Module, trunk: Trunk) -> Iterator[Trunk]:
+        """One trunk through one layer, split by how its arms treat it."""
+        stats = self._layer_stats(index, layer, trunk)
+        ways = self._split(trunk.arms, index)
+        for n, (treatment, arms) in enumerate(ways):
+            last = n == len(ways) - 1  # the last way may overwrite the trunk's own states
+            scored = trunk.scored if last else trunk.scored.copy()
+            calib = {draw: trunk.calib[draw] if last else trunk.calib[draw].copy() for draw in self._draws(arms)}
+            with substituted(layer, self.weigher.weights(treatment, layer, stats)):
+                for states in (scored, *calib.values()):
+                    states.push(index, layer)
+            self._check(scored.hidden, f"activations after layer {index}", arms)
+            self.progress(sum(h.shape[0] * h.shape[1] for h in scored.hidden), f"layer {index}")
+            yield Trunk(arms, scored, calib)
+
+    def _layer_stats(self, index: int, layer: nn.Module, trunk: Trunk) -> dict[int, Any]:
+        """Statistics by draw: of this trunk's own states, or once a layer of base's, which is the first trunk."""
+        if self.calibration is None or not (self.calibration.sequential or 0 in trunk.arms):
+            return self._stats
+        self._stats = {
+            draw: self.calibration.stats(index, layer, draw, lambda s=states: s.replay(index, layer))
+            for draw, states in trunk.calib.items()
+        }
+        return self._stats
 
     def _split(self, arms: Sequence[int], layer: int) -> list[tuple[Treatment, list[int]]]:
         """Arms by the way in which they treat a layer."""
@@ -272,20 +240,26 @@ class Stream:
             at, target, slot = (np.concatenate([getattr(p, n) for p in batch]) for n in ("at", "target", "slot"))
             for n in range(0, len(slot), self.config.head_tokens):
                 part = slice(n, n + self.config.head_tokens)
-                hidden = [(way, arms, trunk.hidden[b][row[part], at[part]]) for way, arms, trunk in ends]
+                hidden = [(way, arms, trunk.scored.hidden[b][row[part], at[part]]) for way, arms, trunk in ends]
                 self._chunk(hidden, torch.from_numpy(target[part]).to(self.model.device), slot[part], scores)
 
     def _chunk(self, ends: list[tuple[Treatment, list[int], Tensor]], target_N: Tensor, slot_N: Any, s: Scores) -> None:
-        base_NV: Tensor | None = None
+        """Scores of some positions in all arms. KL(base || arm) = sum of p (log p - log q), over the vocabulary."""
+        base = None
         for treatment, arms, hidden_ND in ends:
-            with substituted(self.model.module, self.weigher.weights(treatment, self.model.module, None)):
+            with substituted(self.model.module, self.weigher.weights(treatment, self.model.module)):
                 logp_NV = head_logits(self.model, hidden_ND).float().log_softmax(-1)
             self._check([logp_NV], "logits", arms)
-            base_NV = logp_NV if base_NV is None else base_NV
-            logp_N = logp_NV.gather(1, target_N[:, None])[:, 0]
             first_N = logp_NV.argmax(1)
-            kl_N = (base_NV.exp() * (base_NV - logp_NV)).sum(1)
-            values = (logp_N, first_N == target_N, kl_N, first_N == base_NV.argmax(1))
+            if base is None:
+                base = (logp_NV, logp_NV.exp(), first_N)
+            base_logp_NV, base_p_NV, base_first_N = base
+            values = (
+                logp_NV.gather(1, target_N[:, None])[:, 0],
+                first_N == target_N,
+                (base_p_NV * (base_logp_NV - logp_NV)).sum(1),
+                first_N == base_first_N,
+            )
             at = np.ix_(arms, slot_N)
             for array, value in zip((s.logp_AS, s.greedy_AS, s.kl_AS, s.agree_AS), values, strict=True):
                 array[at] = value.cpu().numpy()

@@ -48,6 +48,11 @@ def needs_inputs(scheme: Scheme) -> bool:
     return scheme.method in WITH_INPUTS
 
 
+def wants_inputs(scheme: Scheme) -> bool:
+    """Whether calibration is run for the scheme: kept columns are chosen by activation magnitude where it is known."""
+    return needs_inputs(scheme) or scheme.keep_columns > 0
+
+
 def is_live(scheme: Scheme) -> bool:
     """Whether the scheme acts on activations as well (LLM.int8), so that no rounded weight can stand for it."""
     return scheme.method is Method.bnb and scheme.precision is Precision.int8

@@ -1,4 +1,7 @@
-"""From a treatment to the weights to write: each (site, scheme) is quantized once a layer, and what it cost is noted.
+"""From a treatment to the weights to write: each matrix is quantized once for all arms, and what it cost is noted.
+
+What can be shared is: GPTQ's factor of one input serves every matrix that it feeds and every precision and group
+size; AWQ's scale is one for the matrices of a block that share an input (q, k, v; gate, up), the same in all arms.
 
 The notes become sites.csv: requested and realised scheme, bits per weight, relative weight error
 ||Q - W||_F / ||W||_F, and, where the inputs are known, relative output error sqrt(tr(E H E^T) / tr(W H W^T)), E = Q - W.
@@ -6,47 +9,80 @@ The notes become sites.csv: requested and realised scheme, bits per weight, rela
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from harness.model.sites import Site, read_site
 from harness.plan import Treatment
-from harness.quantize import InputStats, Quantized, quantize
-from harness.scheme import Indivisible, Scheme
+from harness.quantize import Factor, InputStats, Quantized, factor_key, factorize, pair_scale, quantize
+from harness.scheme import Indivisible, Method, Scheme
+
+SiteStats = Mapping[Site, InputStats]
 
 
 @dataclass
 class Weigher:
-    """Quantizes sites on demand. `facts` has one record for every (site name, scheme) that was asked for."""
+    """Quantizes sites on demand. `facts` has one record for every (site name, scheme, draw) that was asked for."""
 
+    sites: Sequence[Site] = ()  # all block sites of the model: AWQ's pair groups are found among them
     indivisible: Indivisible = Indivisible.error
-    facts: dict[tuple[str, Scheme], dict[str, Any]] = field(default_factory=dict)
+    facts: dict[tuple[str, Scheme, int], dict[str, Any]] = field(default_factory=dict)
     _layer: int | None = None
-    _made: dict[tuple[Site, Scheme], Tensor] = field(default_factory=dict)
+    _kept: dict[Any, Any] = field(default_factory=dict)
 
     def weights(
-        self, treatment: Treatment, layer: nn.Module, stats: Mapping[Site, InputStats] | None = None
+        self, treatment: Treatment, layer: nn.Module, stats: Mapping[int, SiteStats] | None = None
     ) -> dict[Site, Tensor]:
-        """The dequantized weights [O, I] of a treatment, in the type of the stored ones.
+        """The dequantized weights [O, I] of a treatment, in the type of the stored ones. `stats`: by draw.
 
-        Results are kept while the same layer is asked for again: `both` uses what `ffn` and `attention` made.
+        What was made is kept while the same layer is asked for again: `both` uses what `ffn` and `attention` made.
         """
         if treatment and treatment[0][0].layer != self._layer:
-            self._layer, self._made = treatment[0][0].layer, {}
-        return {site: self._weight(site, scheme, layer, (stats or {}).get(site)) for site, scheme in treatment}
+            self._layer, self._kept = treatment[0][0].layer, {}
+        return {site: self._weight(site, scheme, draw, layer, (stats or {}).get(draw, {})) for site, scheme, draw in treatment}
 
-    def _weight(self, site: Site, scheme: Scheme, layer: nn.Module, stats: InputStats | None) -> Tensor:
-        if (site, scheme) not in self._made:
+    def _weight(self, site: Site, scheme: Scheme, draw: int, layer: nn.Module, stats: SiteStats) -> Tensor:
+        def make() -> Tensor:
             w_OI = read_site(layer, site)
-            q = quantize(w_OI, scheme, stats, indivisible=self.indivisible)
+            q = self._quantized(site, scheme, w_OI, layer, stats)
             q_OI = q.dequantize()
-            self.facts[site.name, scheme] = _facts(site, scheme, q, w_OI.float(), q_OI, stats)
-            self._made[site, scheme] = q_OI.to(w_OI.dtype)
-        return self._made[site, scheme]
+            self.facts[site.name, scheme, draw] = _facts(site, scheme, q, w_OI.float(), q_OI, stats.get(site))
+            return q_OI.to(w_OI.dtype)
+
+        return self._once(("weight", site, scheme), stats.get(site), make)
+
+    def _quantized(self, site: Site, scheme: Scheme, w_OI: Tensor, layer: nn.Module, stats: SiteStats) -> Quantized:
+        own = stats.get(site)
+        shared: dict[str, Any] = {}
+        if own is not None and scheme.method is Method.gptq:
+            shared["factor"] = self._factor(scheme, own)
+        if own is not None and scheme.method is Method.awq:
+            shared["input_scale_I"] = self._pair_scale(site, scheme, layer, stats)
+            scheme = replace(scheme, awq_clip=scheme.awq_clip and site.role not in ("q", "k"))
+        return quantize(w_OI, scheme, own, indivisible=self.indivisible, **shared)
+
+    def _factor(self, scheme: Scheme, stats: InputStats) -> Factor:
+        return self._once(("factor", factor_key(scheme)), stats, lambda: factorize(stats, scheme))
+
+    def _pair_scale(self, site: Site, scheme: Scheme, layer: nn.Module, stats: SiteStats) -> Tensor:
+        """AWQ's scale of every matrix of the block that is fed this site's input."""
+        group = [s for s in self.sites if s.layer == site.layer and s.block == site.block and stats.get(s) is stats[site]]
+
+        def make() -> Tensor:
+            weights = [read_site(layer, s) for s in group]
+            return pair_scale(weights, scheme, stats[site], indivisible=self.indivisible)
+
+        return self._once(("pair", site.block, scheme), stats[site], make)
+
+    def _once(self, key: tuple[Any, ...], stats: InputStats | None, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made once a layer for the same key and the same statistics."""
+        key = (*key, id(stats))
+        if key not in self._kept:
+            self._kept[key] = (make(), stats)  # holding the statistics keeps their id theirs
+        return self._kept[key][0]
 
 
 def _facts(
@@ -73,6 +109,6 @@ def _facts(
 
 
 def _output_error(error_OI: Tensor, w_OI: Tensor, stats: InputStats) -> float:
-    hessian_II = stats.hessian_II.to(w_OI.device, torch.float32)
+    hessian_II = stats.hessian_II.float()
     size = ((w_OI @ hessian_II) * w_OI).sum()
     return (((error_OI @ hessian_II) * error_OI).sum().clamp(min=0) / size).sqrt().item() if size > 0 else 0.0

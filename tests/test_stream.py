@@ -16,7 +16,8 @@ from harness.packs import TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.scheme import Scheme
-from harness.stream import NonFiniteError, Stream, head_logits, model_inputs, push, record
+from harness.replay import head_logits, model_inputs, push, record
+from harness.stream import NonFiniteError, Stream
 from harness.weigh import Weigher
 
 
@@ -244,7 +245,7 @@ def test_arms_that_agree_share_their_states():
     pushed = []
     given = sequences(np.random.default_rng(9))
     packs = pack_trees(given, 48)
-    Stream(Model.from_module(module), twins, Weigher(), EngineConfig(), lambda n, _: pushed.append(n)).score(
+    Stream(Model.from_module(module), twins, Weigher(), EngineConfig(), progress=lambda n, _: pushed.append(n)).score(
         list(batches(packs, 128)), int(slots(given)[-1])
     )
     assert len(pushed) == 2 * 2  # layers x distinct states

@@ -37,7 +37,7 @@ class Site:
     """
 
     name: str  # layers.{i}.{block}.{role}[.expert{e}|.shared], or embedding / head
-    layer: int  # -1 outside the decoder layers
+    layer: int  # -1: the embedding, before the layers; their number: the head, behind them
     block: str  # ffn, attention, embedding, head
     role: str
     module: str
@@ -104,7 +104,8 @@ def find_extra_sites(model: PreTrainedModel) -> tuple[list[Site], bool]:
     for name, module in modules.items():
         if module is not None:
             rows, columns = module.get_parameter("weight").shape
-            sites.append(Site(name, -1, name, name, paths[id(module)], "weight", rows, columns))
+            layer = -1 if name == "embedding" else model.config.get_text_config().num_hidden_layers
+            sites.append(Site(name, layer, name, name, paths[id(module)], "weight", rows, columns))
     weights = [module.get_parameter("weight") for module in modules.values() if module is not None]
     on_meta = weights[0].is_meta and bool(model.config.get_text_config().tie_word_embeddings)
     return sites, len(weights) == 2 and (on_meta or weights[0] is weights[1])

@@ -45,7 +45,7 @@ def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> d
 
 def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
     """What an arm quantizes and what its weights take."""
-    facts = {site.name: weigher.facts[site.name, scheme] for site, scheme in arm.plan.items()}
+    facts = {site.name: weigher.facts[site.name, scheme, draw] for site, scheme, draw in arm.key}
     stored = model_bytes(
         sum(p.numel() for p in model.module.parameters()),
         model.all_sites,
@@ -84,7 +84,7 @@ def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None
 
 def site_rows(arms: Sequence[Arm], weigher: Weigher) -> pd.DataFrame:
     """sites.csv: every site of every arm."""
-    return pd.DataFrame([{"arm": a.name, **weigher.facts[s.name, c]} for a in arms for s, c in a.plan.items()])
+    return pd.DataFrame([{"arm": a.name, **weigher.facts[s.name, c, d]} for a in arms for s, c, d in a.key])
 
 
 def device_name(device: torch.device) -> str:

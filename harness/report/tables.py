@@ -62,7 +62,7 @@ class Sheet:
                 chosen = np.array([band in ("", own) for own in measure.bands])
                 for arm in range(len(self.arms)):
                     yield self._row(arm, made_with, self._measured(measure, arm, band, chosen))
-                    if measure.metric == "nll":
+                    if measure.is_text:
                         yield self._row(arm, made_with, perplexity(measure, arm, band, chosen))
         for summary in results.summaries:
             for arm in range(len(self.arms)):

@@ -30,6 +30,7 @@ class Measure:
     n_tokens: np.ndarray  # scored tokens an item
     weights_N: np.ndarray  # weight of an item in the mean
     worst: float = float("nan")  # the value of a model that knows nothing: uniform nll, chance accuracy
+    is_text: bool = False  # running text, whose nll is also shown as perplexity
     kl_AN: np.ndarray | None = None  # mean KL(base || arm) over the item's scored tokens
     agree_AN: np.ndarray | None = None  # share of them where the arm's first choice is base's
 

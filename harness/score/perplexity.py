@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,14 @@ class TextWindows:
         }
         nll_AN = -by_sequence(scores.logp_AS, starts) / n_N
         measures = [
-            Measure(metric="nll", unit="nats/token", values_AN=nll_AN, worst=float(np.log(self.vocab_size)), **shared),
+            Measure(
+                metric="nll",
+                unit="nats/token",
+                values_AN=nll_AN,
+                worst=float(np.log(self.vocab_size)),
+                is_text=True,
+                **shared,
+            ),
             Measure(metric="kl", unit="nats/token", values_AN=kl_AN, **shared),
         ]
         return Results(measures, protocol=self._protocol(), data_hash=self.data_hash)
@@ -82,18 +90,14 @@ class TextWindows:
 def read_windows(config: PerplexityConfig, tokenizer: Any, vocab_size: int, base: Path) -> TextWindows:
     """Read, tokenize and cut the text. Relative paths start at `base`. UserError for a missing or too short text."""
     text = _read(config, base)
-    sequences: list[TokenSequence] = []
-    documents: list[str] = []
     encode = _encoder(config, tokenizer)
-    for number, part in enumerate(_split(text, config.document_regex)):
-        for window in cut(encode(part), config):
-            sequences.append(window)
-            documents.append(f"document{number}" if config.document_regex else f"window{len(sequences)}")
-            if config.max_windows and len(sequences) == config.max_windows:
-                break
-        else:
-            continue
-        break
+    found = [
+        (window, f"document{number}" if config.document_regex else "")
+        for number, part in enumerate(_split(text, config.document_regex))
+        for window in islice(cut(encode(part), config), config.max_windows_per_document or None)
+    ][: config.max_windows or None]
+    sequences = [window for window, _ in found]
+    documents = [document or f"window{n}" for n, (_, document) in enumerate(found)]
     if not sequences:
         raise UserError(
             f"eval.perplexity.path={config.path}: no window of {config.window} tokens in {len(text)} characters. "

@@ -1,0 +1,199 @@
+"""Calibration: which tokens, and the statistics of every site's inputs.
+
+Tokens are drawn by a generator of their own, so that the same configuration gives the same samples and nothing else
+in the process is disturbed. The statistics are gathered in the engine's own loop: as each layer comes by, the
+calibration tokens' hidden states run through it, and what enters each site's module is added up. With
+`calib.inputs=float` those states come from the unquantized model, once for all arms, precisions and group sizes, and
+the statistics are kept on disk; with `quantized` every arm sees the outputs of its own quantized layers.
+
+No sample is padded: all have the same length, so a statistic holds nothing but text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from harness.config import CalibConfig, CalibDraw, CalibPacking, CalibSource
+from harness.errors import UserError
+from harness.model.sites import Site
+from harness.packs import Pack
+from harness.quantize import InputStats
+
+SHIPPED = Path(__file__).parent / "data" / "prose" / "sotu.txt"
+NGRAM = 13  # tokens; the length by which GPT-3 (Brown et al. 2020, appendix C) called texts overlapping
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The samples of one seed, all `length` tokens long."""
+
+    samples: tuple[tuple[int, ...], ...]
+    usable: int  # samples that there were to choose from
+    dropped: int  # texts shorter than a sample
+
+    @property
+    def digest(self) -> str:
+        """Hash of the token ids."""
+        return hashlib.sha256(json.dumps(self.samples).encode()).hexdigest()[:16]
+
+    def packs(self) -> list[Pack]:
+        """As rows for the engine, nothing scored."""
+        return [
+            Pack(tokens=list(s), position=list(range(len(s))), branches=[(0, len(s), [])]) for s in self.samples
+        ]
+
+
+def draw_samples(config: CalibConfig, tokenizer: Any, seed: int, start: Path) -> Draw:
+    """The samples of one seed. UserError where fewer than asked are usable."""
+    length = config.length - config.bos
+    rows = [_ids(text, tokenizer) for text in _texts(config, start)]
+    if config.packing is CalibPacking.stream:
+        pieces, dropped = _cut([token for row in rows for token in row], length, config, seed)
+    else:
+        whole = [row[:length] for row in rows if len(row) >= length]
+        pieces, dropped = whole, len(rows) - len(whole)
+        if config.draw is CalibDraw.random:
+            pieces = [whole[i] for i in np.random.default_rng(seed).permutation(len(whole))]
+    if len(pieces) < config.samples:
+        raise UserError(
+            f"calib: {len(pieces)} usable samples of {len(rows)} texts, {config.samples} asked (each needs "
+            f"{length} tokens). Give more text, or lower calib.samples or calib.length."
+        )
+    prefix = [_bos(tokenizer)] if config.bos else []
+    return Draw(tuple((*prefix, *p) for p in pieces[: config.samples]), len(pieces), dropped)
+
+
+def _cut(tokens: list[int], length: int, config: CalibConfig, seed: int) -> tuple[list[list[int]], int]:
+    """Pieces of one stream: one after the other, or at random places that may overlap."""
+    if config.draw is CalibDraw.start:
+        starts = range(0, len(tokens) - length + 1, length)
+    elif len(tokens) < length:
+        starts = range(0)
+    else:
+        starts = np.random.default_rng(seed).integers(0, len(tokens) - length + 1, config.samples)
+    return [tokens[s : s + length] for s in starts], 0
+
+
+def _texts(config: CalibConfig, start: Path) -> list[Any]:
+    return _SOURCES[config.source](config, start)
+
+
+def _shipped(config: CalibConfig, start: Path) -> list[Any]:
+    return [SHIPPED.read_text(encoding="utf-8")]
+
+
+def _text(config: CalibConfig, start: Path) -> list[Any]:
+    text = _file(config, start).read_text(encoding="utf-8")
+    if config.joiner:
+        rows = re.findall(r"[^\n]*\n|[^\n]+", text)
+        text = config.joiner.join(row if row.strip() else "" for row in rows)
+    return [text]
+
+
+def _jsonl(config: CalibConfig, start: Path) -> list[Any]:
+    lines = [line for line in _file(config, start).read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [_column(json.loads(line), config) for line in lines]
+
+
+def _dataset(config: CalibConfig, start: Path) -> list[Any]:
+    import datasets
+
+    try:
+        data = datasets.load_dataset(config.path, config.config_name or None, split=config.split)
+    except (OSError, ValueError, ConnectionError, RuntimeError) as error:
+        raise UserError(
+            f"calib.path={config.path}: this data set cannot be loaded ({str(error).splitlines()[0]}). A local file "
+            "always works: calib.source=text or jsonl with calib.path=FILE."
+        ) from error
+    return [_column(row, config) for row in data]
+
+
+_SOURCES: dict[CalibSource, Callable[[CalibConfig, Path], list[Any]]] = {
+    CalibSource.shipped: _shipped,
+    CalibSource.text: _text,
+    CalibSource.jsonl: _jsonl,
+    CalibSource.dataset: _dataset,
+}
+
+
+def _file(config: CalibConfig, start: Path) -> Path:
+    path = start / config.path
+    if not config.path or not path.is_file():
+        raise UserError(f"calib.path={config.path!r}: no such file. Give a text or jsonl file.")
+    return path
+
+
+def _column(row: Mapping[str, Any], config: CalibConfig) -> Any:
+    if config.text_field not in row:
+        raise UserError(
+            f"calib.text_field={config.text_field!r} is no column of {config.path}; there are {', '.join(row)}."
+        )
+    return row[config.text_field]
+
+
+def _ids(text: Any, tokenizer: Any) -> list[int]:
+    """Token ids of a text; ids are taken as they are."""
+    if isinstance(text, str):
+        return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return [int(token) for token in text]
+
+
+def _bos(tokenizer: Any) -> int:
+    if tokenizer.bos_token_id is None:
+        raise UserError("calib.bos=true: this tokenizer has no BOS token.")
+    return tokenizer.bos_token_id
+
+
+def overlap(draws: Sequence[Draw], scored: Sequence[Sequence[int]]) -> float:
+    """Share of the scored sequences that have 13 tokens in a row in common with any calibration sample."""
+    known = {gram for draw in draws for sample in draw.samples for gram in _ngrams(sample)}
+    return float(np.mean([any(gram in known for gram in _ngrams(s)) for s in scored])) if scored else 0.0
+
+
+def _ngrams(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    return (tuple(tokens[i : i + NGRAM]) for i in range(len(tokens) - NGRAM + 1))
+
+
+def gather(layer: nn.Module, sites: Sequence[Site], replay: Callable[[], Any]) -> dict[Site, InputStats]:
+    """Statistics of the inputs of a layer's sites while `replay` runs calibration tokens through it.
+
+    Sites that are fed the same tensor (q, k, v; gate, up) share one object: it is summed once, and factored once.
+    """
+    by_module: dict[str, InputStats] = {}
+    with _listening(layer, sorted({site.module for site in sites}), by_module):
+        replay()
+    return {site: by_module[site.module] for site in sites}
+
+
+@contextmanager
+def _listening(layer: nn.Module, paths: Sequence[str], found: dict[str, InputStats]) -> Iterator[None]:
+    """Hooks that add up what enters each module. A module whose input is that of the one before shares its sum."""
+    last: list[tuple[Tensor, InputStats]] = []
+
+    def hook(path: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        def listen(module: nn.Module, args: tuple[Any, ...]) -> None:
+            x = args[0]
+            if last and last[0][0] is x:
+                found.setdefault(path, last[0][1])
+                return
+            stats = found.setdefault(path, InputStats.empty(x.shape[-1], device=x.device))
+            last[:] = [(x, stats.add(x))]
+
+        return listen
+
+    handles = [layer.get_submodule(path).register_forward_pre_hook(hook(path)) for path in paths]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

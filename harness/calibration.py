@@ -1,0 +1,94 @@
+"""The calibration side of a run: hands the engine its calibration tokens, and each layer's statistics to the methods.
+
+Statistics of float inputs depend on the weights, the tokens and the type they were computed in, and on nothing that a
+sweep changes. They are kept on disk under a hash of those, one file a layer; a run that finds all of them pushes no
+calibration token at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from harness.calibrate import Draw, gather
+from harness.files import write_atomic
+from harness.model.load import Model
+from harness.model.sites import Site
+from harness.packs import Pack, batches
+from harness.quantize import InputStats
+
+Stats = Mapping[Site, InputStats]
+VERSION = 1  # of the files' form
+
+
+@dataclass
+class Calibration:
+    """What the engine needs of calibration. `folder`: where statistics of float inputs are kept; none: nowhere."""
+
+    model: Model
+    draws: Sequence[Draw]
+    sequential: bool  # every arm's own quantized layers feed the next one's statistics
+    batch_tokens: int
+    folder: Path | None = None
+    _sites: dict[int, list[Site]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for site in self.model.sites:
+            self._sites.setdefault(site.layer, []).append(site)
+
+    def batches(self, draw: int) -> list[list[Pack]]:
+        """A draw's tokens; none where everything that they would tell is on disk."""
+        if self._stored(draw):
+            return []
+        return list(batches(self.draws[draw].packs(), self.batch_tokens))
+
+    def stats(self, index: int, layer: nn.Module, draw: int, replay: Callable[[], Any]) -> Stats:
+        """Statistics of a layer's sites: from disk, or by `replay`, which runs the tokens through the layer."""
+        sites = self._sites[index]
+        if self._stored(draw):
+            return _load(self._file(draw, index), sites, self.model.device)
+        found = gather(layer, sites, replay)
+        if not self.sequential and self.folder:
+            self._file(draw, index).parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._file(draw, index), lambda path: _save(path, found))
+        return found
+
+    def _stored(self, draw: int) -> bool:
+        if self.sequential or not self.folder:
+            return False
+        return all(self._file(draw, i).is_file() for i in range(len(self.model.layers)))
+
+    def _file(self, draw: int, index: int) -> Path:
+        assert self.folder is not None
+        key = [self.model.sha, self.draws[draw].digest, str(self.model.dtype), self.model.device.type, VERSION]
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+        return self.folder / digest / f"layer{index}.safetensors"
+
+
+def _save(path: Path, stats: Stats) -> None:
+    """Statistics that sites share are stored once."""
+    numbers = {id(s): n for n, s in enumerate({id(s): s for s in stats.values()}.values())}
+    unique = {numbers[id(s)]: s for s in stats.values()}
+    tensors = {f"{n}.{name}": t.cpu().contiguous() for n, s in unique.items() for name, t in s.tensors().items()}
+    save_file(tensors, path, {"sites": json.dumps({site.name: numbers[id(s)] for site, s in stats.items()})})
+
+
+def _load(path: Path, sites: Sequence[Site], device: Any) -> Stats:
+    with safe_open(path, "pt") as file:
+        numbers = json.loads(file.metadata()["sites"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    unique = {
+        n: InputStats.from_tensors(
+            {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == str(n)}
+        ).to(device)
+        for n in set(numbers.values())
+    }
+    return {site: unique[numbers[site.name]] for site in sites}
