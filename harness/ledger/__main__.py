@@ -14,14 +14,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from omegaconf import OmegaConf
 
 from harness.errors import UserError
 from harness.ledger.config import Format, LedgerConfig, LedgerOptions
-from harness.ledger.presets import choices, preset, shape_of
+from harness.ledger.presets import choices, nearest, preset, shape_of
 
 if TYPE_CHECKING:
     from harness.ledger.build import Ledger
@@ -35,32 +36,44 @@ def compose(arguments: Sequence[str]) -> LedgerConfig:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    for argument in arguments:
-        field, _, value = argument.lstrip("+").partition("=")
-        if field == "model":
-            preset(value, "model")
+    overrides = [_checked(argument) for argument in arguments]
     store = ConfigStore.instance()
     store.store(name="ledger", node=LedgerConfig)
     for name, choice in choices().items():
         store.store(group="model", name=name, node=choice)
     try:
         with initialize(version_base="1.3", config_path=None):
-            composed = hydra_compose("ledger", overrides=list(arguments))
-        typed = OmegaConf.merge(OmegaConf.structured(LedgerConfig), OmegaConf.to_container(composed))
+            config = OmegaConf.to_object(hydra_compose("ledger", overrides=overrides))
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(_first_words(error)) from error
-    config = OmegaConf.to_object(typed)
+        raise UserError(_reason(error)) from error
     assert isinstance(config, LedgerConfig)
     return config
 
 
-def _first_words(error: BaseException | None) -> str:
-    """Hydra's and OmegaConf's words for a mistake, in one line."""
+def _checked(argument: str) -> str:
+    """An override whose preset or setting exists. A field of the model's own config needs no `+`."""
+    field, _, value = argument.lstrip("+").partition("=")
+    if field == "model":
+        preset(value, "model")
+    schema: Any = LedgerConfig
+    for depth, part in enumerate(field.split(".")):
+        known = [f.name for f in fields(schema) if f.name != "defaults"]
+        if part not in known:
+            raise UserError(f"{argument}: there is no setting {field.split('.')[depth]}. {nearest(part, known)}")
+        schema = get_type_hints(schema)[part]
+        if not is_dataclass(schema):
+            break
+    return f"++{argument.lstrip('+')}" if field.startswith("model.config.") else argument
+
+
+def _reason(error: BaseException | None) -> str:
+    """Hydra's and OmegaConf's words for a wrong value in one line, without their bookkeeping."""
     lines: list[str] = []
     while error is not None:
-        lines += [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines += [line.strip() for line in str(error).splitlines()]
         error = error.__cause__
-    return " ".join(dict.fromkeys(lines))
+    noise = ("full_key", "reference_type", "object_type", "See http")
+    return ". ".join(dict.fromkeys(line for line in lines if line and not line.startswith(noise)))
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -70,13 +83,13 @@ def run(arguments: Sequence[str]) -> None:
 
     config = compose(arguments)
     ledger = build(config)
+    pictures = draw(config, ledger) if config.ledger.picture else []
     if config.ledger.format is Format.table:
         print_tables(ledger)
     else:
         sys.stdout.write(as_json(ledger) if config.ledger.format is Format.json else as_csv(ledger))
-    if config.ledger.picture:
-        for path in draw(config, ledger):
-            print(f"Wrote {path}", file=sys.stderr)
+    for path in pictures:
+        print(f"wrote {path}", file=sys.stderr)
 
 
 def draw(config: LedgerConfig, ledger: Ledger) -> list[Path]:
@@ -91,7 +104,10 @@ def draw(config: LedgerConfig, ledger: Ledger) -> list[Path]:
     else:
         bars = picture.plan_bars(ledger.shape, config.ledger)
         figure = picture.draw(bars, "GB", f"{ledger.model}: weight bytes by role")
-    return picture.save(figure, config.ledger.picture)
+    try:
+        return picture.save(figure, config.ledger.picture)
+    except OSError as error:
+        raise UserError(f"ledger.picture={config.ledger.picture}: cannot be written there ({error}).") from error
 
 
 def usage() -> str:
@@ -110,7 +126,7 @@ def main() -> int:
     try:
         run(["model=family" if argument == "family" else argument for argument in sys.argv[1:]])
     except UserError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of a pipe has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

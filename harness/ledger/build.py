@@ -61,8 +61,8 @@ def _check(options: LedgerOptions) -> None:
         for value in getattr(options, name):
             check_size(f"ledger.{name}", value, limit)
     for value in [*options.group_sizes, options.plan_group_size]:
-        if value != -1:
-            check_size("ledger.group_sizes (or -1, one group a row)", value, 10**7)
+        if value != -1 and not 1 <= value <= 10**7:
+            raise UserError(f"group size {value} cannot be. Give a number of weights, or -1 for one group a row.")
     check_size("ledger.length", options.length, 10**9)
     check_size("ledger.cache_bytes", options.cache_bytes, 8)
     if not 0 < options.train_tokens < 1e18 or not 0 < options.train_tflops < 1e9:

@@ -13,7 +13,7 @@ from harness.ledger.params import totals
 from harness.ledger.shape import Shape
 from harness.ledger.storage import plan_schemes, stored_bits, tables_bytes
 
-# One hue a block, from dark to light by role. Hatching is not needed: lightness alone orders the roles in grey print.
+# One hue a block, from dark to light by role.
 COLOURS = {
     "ffn gate": "#8c3a0a",
     "ffn up": "#d1621f",
@@ -26,6 +26,9 @@ COLOURS = {
     "other": "#c9c9c9",
 }
 LATENT = {"q_a": "q", "q_b": "q", "kv_a": "k", "kv_b": "v"}  # latent attention's halves beside what they replace
+
+WIDTH = 0.55  # of a bar
+VISIBLE = 0.004  # of the tallest bar: what is thinner is left out
 
 Bars = dict[str, dict[str, float]]
 
@@ -65,18 +68,20 @@ def share_bars(shapes: list[Shape]) -> Bars:
 
 
 def draw(bars: Bars, unit: str, title: str) -> Figure:
-    """Stacked bars, FFN at the bottom, each block's sum written inside where there is room."""
-    figure = Figure(figsize=(2.6 + 1.15 * len(bars), 4.4), layout="constrained")
+    """Stacked bars, FFN at the bottom, each block's sum beside them."""
+    figure = Figure(figsize=(2.4 + 1.5 * len(bars), 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    tallest = max(sum(bar.values()) for bar in bars.values())
     bottoms = [0.0] * len(bars)
     for role, colour in COLOURS.items():
         heights = [bar[role] for bar in bars.values()]
-        if any(heights):
-            axes.bar(list(bars), heights, 0.62, bottoms, color=colour, label=role, edgecolor="white", linewidth=0.6)
+        if max(heights) > VISIBLE * tallest:
+            axes.bar(list(bars), heights, WIDTH, bottoms, color=colour, label=role, edgecolor="white", linewidth=0.3)
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-    _write_sums(axes, bars, max(bottoms))
-    axes.set(ylabel=unit, title=title)
+    for x, bar in enumerate(bars.values()):
+        _write_sums(axes, x, bar, tallest)
+    axes.set(ylabel=unit, title=title, xlim=(-0.5, len(bars) - 0.2))
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(axis="x", length=0, labelsize=8)
     handles, labels = axes.get_legend_handles_labels()
@@ -84,16 +89,14 @@ def draw(bars: Bars, unit: str, title: str) -> Figure:
     return figure
 
 
-def _write_sums(axes: Axes, bars: Bars, tallest: float) -> None:
-    for x, bar in enumerate(bars.values()):
-        bottom = 0.0
-        for block in ("ffn", "attention"):
-            height = sum(value for role, value in bar.items() if role.startswith(block))
-            if height > 0.06 * tallest:
-                box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-                label = f"{block} {height:.3g}"
-                axes.text(x, bottom + height / 2, label, ha="center", va="center", fontsize=7.5, bbox=box)
-            bottom += height
+def _write_sums(axes: Axes, x: int, bar: dict[str, float], tallest: float) -> None:
+    bottom = 0.0
+    for block, role in (("ffn", "ffn up"), ("attention", "attention k")):
+        height = sum(value for name, value in bar.items() if name.startswith(block))
+        if height > VISIBLE * tallest:
+            place = {"ha": "left", "va": "center", "fontsize": 7.5, "color": COLOURS[role]}
+            axes.text(x + WIDTH / 2 + 0.03, bottom + height / 2, f"{block}\n{height:.3g}", **place)
+        bottom += height
 
 
 def save(figure: Figure, stem: str) -> list[Path]:

@@ -18,14 +18,6 @@ from harness.ledger.shape import Shape, check_size, plain_shape
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-# The scaling family of Llama-like models: layers, d_model.
-FAMILY = ModelChoice(
-    name="family",
-    source=Source.family,
-    shape=ShapeNumbers(ratio="8/3", multiple_of=256),
-    members=[[12, 768], [24, 1536], [32, 4096], [80, 8192]],
-)
-
 SIZES = {  # fields of a config that decide its shape, under their usual names, with a limit far above every model
     "num_hidden_layers": 10_000,
     "hidden_size": 10**6,
@@ -57,7 +49,13 @@ def choices() -> dict[str, ModelChoice]:
         for name, fields in shipped().items()
     }
     open_ones = {source: ModelChoice(name=source, source=source) for source in (Source.hf, Source.gguf, Source.shape)}
-    return {**presets, **open_ones, "family": FAMILY}
+    family = ModelChoice(
+        name="family",
+        source=Source.family,
+        shape=ShapeNumbers(ratio="8/3", multiple_of=256),
+        members=[[12, 768], [24, 1536], [32, 4096], [80, 8192]],
+    )
+    return {**presets, **open_ones, "family": family}
 
 
 def preset(name: str, field: str) -> ModelChoice:
@@ -100,12 +98,16 @@ def _read_fields(choice: ModelChoice) -> dict[str, Any]:
     if not choice.path:
         raise UserError(f"model.path is missing. model={choice.source} needs a hub id, a folder or a GGUF file.")
     path, kwargs = choice.path, {"revision": choice.revision} if choice.revision else {}
+    if choice.source is Source.hf and path.startswith(("/", ".", "~")) and not Path(path).expanduser().is_dir():
+        raise UserError(f"model.path={path}: no such folder.")
     if choice.source is Source.gguf:
         if not Path(path).is_file():
             raise UserError(f"model.path={path}: no such file.")
         path, kwargs = str(Path(path).parent), {"gguf_file": Path(path).name}
     try:
-        fields, _ = PreTrainedConfig.get_config_dict(path, **kwargs)
+        fields, _ = PreTrainedConfig.get_config_dict(
+            str(Path(path).expanduser()) if path.startswith("~") else path, **kwargs
+        )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"model.path={choice.path}: no config could be read there: {reason}") from error

@@ -1,14 +1,11 @@
 """What each precision and group size costs in bytes.
 
-A matrix [O, I] of b-bit codes in groups of g along a row, with scales of s bits:
+A matrix [O, I] of b-bit codes in groups of g along a row, counted as `harness.quantize` counts what it made:
 
-    codes         O I b           rows padded to whole bytes (harness.quantize.pack)
-    scales        O ceil(I/g) s   integers: s = 16 for float16, so 2/g bytes a weight
-    zero points   O ceil(I/g) b   asymmetric grids only
-
-Formats with a scale of their own kind: nf4 and fp4 one float32 a block (bitsandbytes, without double quantization),
-mxfp4 8 bits per 32 weights (OCP MX 1.0), nvfp4 8 bits per 16 weights (its float32 per tensor is left out). Where g does
-not divide I the last group of a row is shorter.
+    codes         rows of I b bits, padded to whole bytes
+    scales        O ceil(I/g) scales of 16 bits (float32: 32), so 2/g bytes a weight; mxfp4 and nvfp4: 8 bits each, and
+                  nvfp4 one float32 a matrix. Where g does not divide I, the last group of a row is shorter
+    zero points   O ceil(I/g) of b bits, asymmetric integer grids only
 
 Two scopes: `blocks` (FFN and attention matrices, the rest in 16 bits) and `everything` (embedding and head too; a tied
 table once). Norms, biases, position tables and routers stay in 16 bits in both.
@@ -23,33 +20,32 @@ from harness.ledger.config import LedgerOptions
 from harness.ledger.params import totals
 from harness.ledger.shape import Matrix, Shape
 from harness.ledger.weights import BASE_BITS
+from harness.quantize.formats import FORMATS
+from harness.quantize.pack import packed_bits
 from harness.scheme import Precision, Scheme
 
-CODE_BITS = {
-    **{Precision(f"int{bits}"): bits for bits in (2, 3, 4, 5, 6, 8)},
-    **dict.fromkeys((Precision.nf4, Precision.fp4, Precision.mxfp4, Precision.nvfp4), 4),
-    Precision.fp8_e4m3: 8,
-}
-OWN_SCALE_BITS = {Precision.nf4: 32, Precision.fp4: 32, Precision.mxfp4: 8, Precision.nvfp4: 8}
-OWN_GROUP = {Precision.mxfp4: 32, Precision.nvfp4: 16}
-INTEGERS = [precision for precision in Precision if precision.startswith("int")]
+OWN_GROUP = {Precision.mxfp4: 32, Precision.nvfp4: 16}  # part of the format
 
 
 def stored_bits(out_features: int, in_features: int, scheme: Scheme | None) -> int:
     """Bits of an [O, I] matrix under a scheme, metadata included; None: 16 bits a weight."""
     if scheme is None:
         return out_features * in_features * BASE_BITS
-    code = CODE_BITS[scheme.precision]
-    group = OWN_GROUP.get(scheme.precision, in_features if scheme.group_size == -1 else scheme.group_size)
-    scale = OWN_SCALE_BITS.get(scheme.precision, 32 if scheme.scale_dtype == "float32" else 16)
-    zero = 0 if scheme.symmetric or scheme.precision not in INTEGERS else code
-    return out_features * (8 * -(-in_features * code // 8) + -(-in_features // group) * (scale + zero))
+    code, own_scale = FORMATS[scheme.precision].bits, scheme.precision in OWN_GROUP
+    groups = out_features * -(-in_features // (in_features if scheme.group_size == -1 else scheme.group_size))
+    scale = 8 if own_scale else 32 if scheme.scale_dtype == "float32" else 16
+    zero = 0 if scheme.symmetric or FORMATS[scheme.precision].values else code
+    whole = 32 if scheme.precision is Precision.nvfp4 else 0
+    return packed_bits(out_features, in_features, code) + groups * (scale + zero) + whole
 
 
 def scheme_of(options: LedgerOptions, precision: Precision, group_size: int) -> Scheme:
-    """A plain scheme with the ledger's conventions."""
+    """A plain scheme with the ledger's conventions, at the format's own group size where it has one."""
     return Scheme(
-        precision=precision, group_size=group_size, symmetric=options.symmetric, scale_dtype=options.scale_dtype
+        precision=precision,
+        group_size=OWN_GROUP.get(precision, group_size),
+        symmetric=options.symmetric,
+        scale_dtype=options.scale_dtype,
     )
 
 
@@ -87,7 +83,7 @@ def _row(shape: Shape, precision: str, group_size: int | str, scheme: Scheme | N
 
 def _codes_only(shape: Shape, precision: Precision) -> dict[str, Any]:
     """What the bare codes take: N bytes at 8 bits, N/2 at 4."""
-    counts, part = totals(shape), CODE_BITS[precision] / 8
+    counts, part = totals(shape), FORMATS[precision].bits / 8
     return _saved(shape, precision, "codes only", *(counts[b] * part for b in ("ffn", "attention", "embedding")))
 
 
