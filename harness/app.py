@@ -10,6 +10,7 @@ import os
 import sys
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,6 +19,7 @@ from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.check import check
 from harness.config import GROUPS, RunConfig
 from harness.errors import UserError
 
@@ -30,13 +32,14 @@ def config_folder() -> Path:
 
 
 def typed(cfg: DictConfig) -> RunConfig:
-    """The composed configuration as dataclasses. UserError for a key that is no field, or a missing value."""
+    """The composed configuration as dataclasses, checked. UserError for a key that is no field, or a missing value."""
     _refuse_unknown(cfg, RunConfig, "")
     try:
         config = OmegaConf.to_object(cfg)
     except OmegaConfBaseException as error:
-        raise UserError(str(error).splitlines()[0]) from error
+        raise UserError(f"{error.full_key or 'configuration'}: {str(error).splitlines()[0]}") from error
     assert isinstance(config, RunConfig)
+    check(config)
     return config
 
 
@@ -49,7 +52,9 @@ def _refuse_unknown(cfg: DictConfig, schema: type, where: str) -> None:
         if key not in known:
             near = get_close_matches(str(key), [*known, *(("exp", *GROUPS) if not where else ())], n=1)
             hint = f" Did you mean {where}{near[0]}?" if near else ""
-            raise UserError(f"{name}: there is no such setting or group.{hint} Settings here: {', '.join(sorted(known))}.")
+            raise UserError(
+                f"{name}: there is no such setting or group.{hint} Settings here: {', '.join(sorted(known))}."
+            )
         if is_dataclass(hints[str(key)]) and not OmegaConf.is_missing(cfg, str(key)):
             _refuse_unknown(cfg[key], hints[str(key)], f"{name}.")  # pyright: ignore
 
@@ -76,6 +81,11 @@ def main() -> None:
     """Entry of `python -m harness` and of the console script."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # no character is worth a run
     if len(sys.argv) == 1:
         sys.argv.append("--help")
+    if null := [group for group in GROUPS if f"{group}=null" in sys.argv]:
+        sys.exit(f"error: {null[0]}=null: a group cannot be left out. --help lists its choices.")
     _task()

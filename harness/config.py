@@ -191,12 +191,27 @@ class PerplexityConfig:
     document_regex: str = ""  # a match starts a new document, which no window crosses; empty: each window is one
 
 
+class Sampler(StrEnum):
+    """How few-shot examples are chosen."""
+
+    default = "default"  # drawn anew for every question
+    first_n = "first_n"  # the first ones, the same for every question
+
+
+class BosUse(StrEnum):
+    """A beginning-of-sequence token before a question's text: as the tokenizer does by itself, always, or never."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
 @dataclass
 class TaskOptions:
     """Settings of one lm-eval task; an unset field leaves the task's own."""
 
     num_fewshot: int | None = None
-    sampler: str | None = None  # default | first_n
+    sampler: Sampler | None = None
     limit: int | None = None
 
 
@@ -210,9 +225,9 @@ class EvalConfig:
     perplexity: PerplexityConfig = field(default_factory=PerplexityConfig)
     limit: int | None = None  # questions a task, the first ones
     num_fewshot: int | None = None
-    sampler: str | None = None
-    task_options: dict[str, TaskOptions] = field(default_factory=dict)  # by task name, over the three above
-    bos: str = "auto"  # auto: what the tokenizer does by itself; on | off
+    sampler: Sampler | None = None
+    task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over the three above
+    bos: BosUse = BosUse.auto
     seed: int = 1234  # few-shot draws
 
 
@@ -227,6 +242,19 @@ class EngineConfig:
     packing: bool = True  # share tokens between questions and choices; off: one plain sequence each
 
 
+class EffectKind(StrEnum):
+    """What a design's arms are compared for."""
+
+    alone = "alone"  # the player's loss by itself
+    restored = "restored"  # what the loss of everything falls by when the player is put back
+    interaction = "interaction"
+    shapley = "shapley"
+    owen = "owen"
+    total = "total"
+    contrast = "contrast"  # against the share claimed
+    difference = "difference"  # between players, and between subsets
+
+
 @dataclass
 class AttributeConfig:
     """Intervals and verdicts."""
@@ -237,7 +265,7 @@ class AttributeConfig:
     seed: int = 0
     primary_metric: str = "nll"  # the declared family of tests: subset x {ffn, attention, interaction, difference}
     claims: dict[str, float] = field(default_factory=lambda: {"ffn": 0.7})  # share of the total claimed for a player
-    effects: list[str] = field(default_factory=list)  # kinds to report; empty: all that the design's arms allow
+    effects: list[EffectKind] = field(default_factory=list)  # to report; empty: all that the design's arms allow
 
 
 class OnLocked(StrEnum):

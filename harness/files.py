@@ -1,5 +1,7 @@
 """Run folders and files that are either whole or absent.
 
+One folder a run:
+
     outputs/<experiment>/<run_id>/
         .lock                one process at a time
         attempts/<n>/        configuration and log of each start
@@ -26,25 +28,36 @@ from harness.config import OnLocked
 from harness.errors import UserError
 
 
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write` on a temporary path beside `path`, flush it to disk, and rename it into place."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
+    with _writable(path):
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        try:
+            write(Path(name))
+            with Path(name).open("rb") as file:
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """What the system has against writing `path`, as the user's to solve."""
     try:
-        write(Path(name))
-        with Path(name).open("rb") as file:
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        yield
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}). Free space or set outputs=.") from error
-    finally:
-        Path(name).unlink(missing_ok=True)
+        reason = error.strerror or error
+        raise UserError(
+            f"{path}: cannot be written ({reason}). Free space, or set outputs to another folder."
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:
     """A whole UTF-8 text file, or none."""
-    write_atomic(path, lambda aside: aside.write_bytes(text.encode()) and None)
+    write_atomic(path, lambda aside: aside.write_bytes(text.encode()))
 
 
 def to_json(value: Any) -> str:
@@ -91,32 +104,34 @@ class RunFolder:
     @contextmanager
     def locked(self, on_locked: OnLocked) -> Iterator[bool]:
         """Hold the folder; yields False where another process has it and this one is not to wait."""
-        try:
+        with _writable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock", timeout=0 if on_locked is OnLocked.skip else -1)
-            lock.acquire()
-        except Timeout:
-            yield False
-            return
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be used ({error.strerror or error}). Set outputs=.") from error
+            mine = _acquired(lock)
         try:
-            yield True
+            yield mine
         finally:
             lock.release()
 
     def attempt(self) -> Path:
-        """A new folder under attempts/, created exclusively."""
-        number = 0
-        while True:
-            path = self.path / "attempts" / str(number)
-            try:
-                path.mkdir(parents=True)
-                return path
-            except FileExistsError:
-                number += 1
+        """A new folder under attempts/. What an earlier start left is no result from here on."""
+        attempts = self.path / "attempts"
+        with _writable(attempts):
+            (self.path / "result.json").unlink(missing_ok=True)
+            attempts.mkdir(exist_ok=True)
+            path = attempts / str(1 + max((int(p.name) for p in attempts.iterdir() if p.name.isdigit()), default=-1))
+            path.mkdir()
+        return path
 
     def finish(self, result: dict[str, Any], names: list[str]) -> None:
         """Write result.json over the files named: the last act of a run."""
         sizes = {name: (self.path / name).stat().st_size for name in names}
         write_text(self.path / "result.json", to_json({**result, "files": sizes}) + "\n")
+
+
+def _acquired(lock: FileLock) -> bool:
+    try:
+        lock.acquire()
+    except Timeout:
+        return False
+    return True

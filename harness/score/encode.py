@@ -13,16 +13,17 @@ from typing import Any
 
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from harness.config import BosUse
 from harness.errors import UserError
 from harness.packs import TokenSequence
 
 
 @dataclass
 class Encoder:
-    """A tokenizer with a BOS rule (`auto`: what it does by itself, `on`, `off`) and the longest input it may make."""
+    """A tokenizer with a BOS rule and the longest input it may make."""
 
     tokenizer: Any
-    bos: str
+    bos: BosUse
     max_length: int  # positions of the model
 
     @property
@@ -34,10 +35,10 @@ class Encoder:
     def encode(self, text: str) -> list[int]:
         """Token ids, with one BOS or none."""
         bos = self.tokenizer.bos_token_id
-        if self.bos == "on" and bos is None:
-            raise UserError("eval.bos=on: this tokenizer has no BOS token. Use auto or off.")
-        ids = self.tokenizer(text, add_special_tokens=self.bos == "auto", verbose=False)["input_ids"]
-        if self.bos == "on" and ids[:1] != [bos]:
+        if self.bos is BosUse.always and bos is None:
+            raise UserError("eval.bos=always: this tokenizer has no BOS token. Use auto or never.")
+        ids = self.tokenizer(text, add_special_tokens=self.bos is BosUse.auto, verbose=False)["input_ids"]
+        if self.bos is BosUse.always and ids[:1] != [bos]:
             return [bos, *ids]
         while bos is not None and ids[:2] == [bos, bos]:
             ids = ids[1:]

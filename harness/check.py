@@ -1,0 +1,130 @@
+"""What can be said against a configuration before any file is opened: bounds, and settings that do not go together.
+
+Types, names and choices are checked when Hydra composes the configuration; what depends on the model is checked as
+soon as its shape is known. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from typing import Any
+
+from harness.config import (
+    ArmsRule,
+    BosRule,
+    CalibSource,
+    ModelConfig,
+    ModelSource,
+    PerplexityConfig,
+    Players,
+    RunConfig,
+)
+from harness.errors import UserError
+from harness.supported import check_scheme
+
+# Smallest value that means something. Unset (None) is always allowed where the type allows it.
+AT_LEAST: dict[str, float] = {
+    "calib.samples": 1,
+    "calib.length": 2,
+    "design.noise_draws": 0,
+    "design.layer_groups": 0,
+    "eval.limit": 1,
+    "eval.num_fewshot": 0,
+    "eval.perplexity.window": 2,
+    "eval.perplexity.stride": 0,
+    "eval.perplexity.max_windows": 0,
+    "eval.perplexity.max_windows_per_document": 0,
+    "eval.perplexity.max_chars": 0,
+    "engine.memory_gib": 0.001,
+    "engine.pack_tokens": 1,
+    "engine.batch_tokens": 1,
+    "engine.head_tokens": 1,
+    "attribute.resamples": 100,
+    "attribute.margin": 0,
+    "model.off_grid.sigma": 0,
+}
+
+
+def check(config: RunConfig) -> None:
+    """UserError for the first setting that cannot be meant."""
+    _bounds(config)
+    _experiment(config.experiment)
+    _model(config.model)
+    for block in ("ffn", "attention", "embedding", "head"):
+        check_scheme(getattr(config.quant, block), f"quant.{block}")
+    _calibration(config)
+    _design(config)
+    _perplexity(config.eval.perplexity)
+    _attribution(config)
+
+
+def _bounds(config: RunConfig) -> None:
+    for name, least in AT_LEAST.items():
+        _at_least(name, reduce(getattr, name.split("."), config), least)
+    for task, options in config.eval.task_options.items():
+        _at_least(f"eval.task_options.{task}.limit", options.limit, 1)
+        _at_least(f"eval.task_options.{task}.num_fewshot", options.num_fewshot, 0)
+
+
+def _at_least(name: str, value: Any, least: float) -> None:
+    if value is not None and not least <= value < float("inf"):  # NaN is not within bounds either
+        raise UserError(f"{name}={value}: set it to {least} or more.")
+
+
+def _experiment(name: str) -> None:
+    """It becomes one folder under outputs."""
+    if not re.fullmatch(r"\w[\w.+=,@-]*", name):
+        raise UserError(f"experiment={name!r} cannot name a folder. Use letters, digits and any of _ . - + = , @")
+
+
+def _model(model: ModelConfig) -> None:
+    if model.source is ModelSource.random:
+        if "model_type" not in model.config:
+            raise UserError("model.source=random: model.config.model_type is not set. Start from model=tiny.")
+        return
+    if not model.path:
+        raise UserError(f"model.path is empty. model.source={model.source} needs it: model.path=FOLDER_FILE_OR_ID.")
+    if model.source is ModelSource.package and not model.file:
+        raise UserError("model.file is empty. Set it to the GGUF file's path inside the package.")
+
+
+def _calibration(config: RunConfig) -> None:
+    calib = config.calib
+    if not calib.seeds:
+        raise UserError("calib.seeds=[]: give at least one, as in calib.seeds=[0].")
+    if len(set(calib.seeds)) < len(calib.seeds):
+        raise UserError(f"calib.seeds={calib.seeds}: each seed once, or its draw would be counted twice.")
+    if calib.source is not CalibSource.shipped and not calib.path:
+        raise UserError(f"calib.path is empty. calib.source={calib.source} needs it: a file, or a data set's name.")
+
+
+def _design(config: RunConfig) -> None:
+    design = config.design
+    if design.arms is ArmsRule.owen and design.players not in (Players.roles, Players.block_layers):
+        raise UserError(
+            f"design.arms=owen nests players in blocks, which design.players={design.players} does not do. "
+            "Use design.players=roles or block_layers, or design.arms=all."
+        )
+
+
+def _perplexity(text: PerplexityConfig) -> None:
+    new = text.window - (text.bos is BosRule.window)
+    if text.stride > new:
+        raise UserError(
+            f"eval.perplexity.stride={text.stride} is more than the {new} tokens of a window: those between windows "
+            "would not be scored. Set it to 0 for windows side by side."
+        )
+    try:
+        re.compile(text.document_regex)
+    except re.error as error:
+        raise UserError(f"eval.perplexity.document_regex={text.document_regex!r} is no pattern: {error}.") from error
+
+
+def _attribution(config: RunConfig) -> None:
+    options = config.attribute
+    if not 0 < options.level < 1:
+        raise UserError(f"attribute.level={options.level}: a confidence level lies between 0 and 1, as 0.95.")
+    for player, share in options.claims.items():
+        if not 0 < share < 1:
+            raise UserError(f"attribute.claims.{player}={share}: a share of the total lies between 0 and 1, as 0.7.")
