@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check install clean
+.PHONY: run test check install clean auto-gptq
 
 install: $(VENV)/.installed
 
@@ -21,6 +21,14 @@ test: check
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# The environment of `method: auto_gptq`, which cannot share one with today's transformers. Needs CPython 3.11.
+auto-gptq: .venv-auto-gptq/.installed
+
+.venv-auto-gptq/.installed: requirements/auto-gptq.txt
+	python3.11 -m venv .venv-auto-gptq
+	.venv-auto-gptq/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/auto-gptq.txt
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -19,6 +19,7 @@ from harness.quantize.outliers import largest_columns, with_kept
 from harness.quantize.result import Quantized
 from harness.quantize.rtn import round_to_nearest
 from harness.quantize.stats import InputStats
+from harness.quantize.worker import quantize_with_tool
 from harness.scheme import Method, Scheme, effective_group
 from harness.supported import check_scheme, is_live
 
@@ -101,10 +102,15 @@ def _awq(job: Job) -> Quantized:
     return scale_and_clip(job.w_OI, job.scheme, job.group_size, _stats(job), job.input_scale_I)
 
 
+def _tool(job: Job) -> Quantized:
+    return quantize_with_tool(job.w_OI, job.scheme, job.group_size, _stats(job))
+
+
 METHODS: dict[Method, Callable[[Job], Quantized]] = {
     Method.rtn: _rtn,
     Method.gptq: _gptq,
     Method.bnb: _bnb,
     Method.hqq: _hqq,
     Method.awq: _awq,
+    Method.auto_gptq: _tool,
 }
