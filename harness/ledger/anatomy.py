@@ -42,7 +42,6 @@ def shape_of_model(model: Any, name: str) -> Shape:
         name=name,
         d_model=text.hidden_size,
         heads=text.num_attention_heads,
-        kv_heads=getattr(text, "num_key_value_heads", None) or text.num_attention_heads,
         matrices=tuple(_matrices(sites, text)),
         embedding=table.numel(),
         head=0 if out is table else out.numel(),

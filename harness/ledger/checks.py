@@ -107,9 +107,10 @@ def _units(m: Matrix, shape: Shape) -> int:
     """Parts along the cut that must stay whole: heads, rows of the FFN, columns of o and down."""
     if _cut(m) == "in":
         return m.in_features
-    return {"q": shape.heads, "q_b": shape.heads, "kv_b": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}.get(
-        m.role, m.out_features
-    )
+    if m.role in ("k", "v"):
+        queries = next(other for other in shape.matrices if other.layer == m.layer and other.role == "q")
+        return shape.heads * m.out_features // queries.out_features
+    return shape.heads if m.role in ("q", "q_b", "kv_b") else m.out_features
 
 
 def _fitting(m: Matrix, units: int, degree: int, sizes: list[int]) -> str:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+from omegaconf import OmegaConf
 
 from harness.errors import UserError
 from harness.ledger.config import ModelChoice, ShapeNumbers, Source
@@ -37,7 +37,8 @@ SIZES = {  # fields of a config that decide its shape, under their usual names, 
 @cache
 def shipped() -> dict[str, dict[str, Any]]:
     """Shipped presets: name -> fields of its config.json, or a plain shape under `shape`."""
-    return yaml.safe_load(files("harness.ledger").joinpath("presets.yaml").read_text(encoding="utf-8"))
+    text = files("harness.ledger").joinpath("presets.yaml").read_text(encoding="utf-8")
+    return OmegaConf.to_container(OmegaConf.create(text))  # pyright: ignore[reportReturnType]
 
 
 def choices() -> dict[str, ModelChoice]:

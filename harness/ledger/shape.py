@@ -61,7 +61,6 @@ class Shape:
     name: str
     d_model: int
     heads: int
-    kv_heads: int
     matrices: tuple[Matrix, ...]
     embedding: int = 0  # input table
     head: int = 0  # output table; 0 where tied
@@ -109,7 +108,6 @@ def plain_shape(numbers: ShapeNumbers, name: str = "shape") -> Shape:
         name=name,
         d_model=n.d_model,
         heads=n.heads,
-        kv_heads=n.kv_heads,
         matrices=tuple(matrices),
         embedding=table,
         head=0 if n.tied else table,
