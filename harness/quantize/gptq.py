@@ -47,13 +47,15 @@ def solve(w_OI: Tensor, scheme: Scheme, group_size: int, factor: Factor) -> Quan
     if factor.upper_II is None:
         fallback = {"fallback": "rtn", "fallback_reason": factor.failure}
         return round_to_nearest(w_OI, scheme, group_size).with_facts(**facts, **fallback)
-    live_OI = w_OI.float()
-    if scheme.dead_inputs is DeadInputs.zero:
-        live_OI = live_OI.masked_fill(factor.dead_I, 0)
-    walk = _Walk(live_OI[:, factor.order_I].T.contiguous(), factor.upper_II, scheme, group_size)
+    drop_I = factor.dead_I & (scheme.dead_inputs is DeadInputs.zero)
+    w_IO = w_OI.T[factor.order_I].float()
+    w_IO[drop_I[factor.order_I]] = 0
+    walk = _Walk(w_IO, factor.upper_II, scheme, group_size)
     one_group = group_size == w_OI.shape[1]
-    if scheme.act_order is ActOrder.static or one_group:
-        walk.set_groups(factor.order_I, grid.group_range(w_OI if one_group else live_OI, group_size))
+    if one_group:
+        walk.set_groups(factor.order_I, grid.group_range(w_OI, group_size))
+    elif scheme.act_order is ActOrder.static:
+        walk.set_groups(factor.order_I, grid.group_range(w_OI.masked_fill(drop_I, 0), group_size))
     codes_OI, lattice = walk.run().T, grid.join(walk.grids, dim=1)
     regrouped = scheme.act_order is ActOrder.regroup and not one_group
     if not regrouped:

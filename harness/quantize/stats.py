@@ -69,7 +69,7 @@ class InputStats:
 
     def require_finite(self) -> None:
         """UserError where NaN or infinity got in: no damping and no search can help then."""
-        if not torch.isfinite(self.hessian_II.sum()):
+        if not torch.isfinite(self.hessian_II.sum(dtype=torch.float64)):
             raise UserError("Calibration inputs hold values that are not finite (NaN, infinity). Check model and data.")
 
     def emptiness(self) -> str:

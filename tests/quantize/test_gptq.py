@@ -238,9 +238,13 @@ def test_statistics_are_needed_and_must_fit():
         quantize(torch.randn(4, 16), scheme(), InputStats.from_inputs(torch.randn(9, 8)))
 
 
+@pytest.mark.parametrize(("order", "group_size"), [("none", 16), ("static", 16), ("regroup", -1)])
 @pytest.mark.parametrize("hessian", [torch.float32, torch.float64])
-def test_half_precision_weights_and_either_hessian(hessian):
+def test_half_precision_weights_and_either_hessian(hessian, order, group_size):
     w_OI, x_TI = problem()
-    q = quantize(w_OI.bfloat16(), scheme(), InputStats.from_inputs(x_TI, dtype=hessian))
-    assert q.dequantize().dtype == torch.float32
-    assert output_error(w_OI, q, x_TI) < output_error(w_OI, quantize(w_OI, rtn()), x_TI)
+    w_OI = w_OI.bfloat16()
+    fields = {"act_order": order, "group_size": group_size}
+    q = quantize(w_OI, scheme(**fields), InputStats.from_inputs(x_TI, dtype=hessian))
+    same = quantize(w_OI.float(), scheme(**fields), InputStats.from_inputs(x_TI, dtype=hessian))
+    assert torch.equal(q.dequantize(), same.dequantize())
+    assert output_error(w_OI, q, x_TI) < output_error(w_OI, quantize(w_OI, rtn(group_size=group_size)), x_TI)
