@@ -11,11 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.data.items import Item, write_jsonl
-from harness.data.sources import adjectives, geonames, prose
+from harness.data.sources import adjectives, bigbench, elements, everyday, geonames, grammar, prose, wikidata, wordnet
 
 TASKS: dict[str, Callable[[Path], list[Item]]] = {
     "city_country": geonames.city_country,
+    "country_capital": geonames.country_capital,
+    "country_currency": geonames.country_currency,
+    "element_symbol": elements.element_symbol,
+    "entity_class": wordnet.entity_class,
+    "wikidata": wikidata.wikidata,
     "adjective_order": lambda _: adjectives.adjective_order(),
+    "grammar": grammar.grammar,
+    "everyday_physics": lambda _: everyday.everyday_physics(),
+    "social_situations": bigbench.social_situations,
+    "physical_intuition": bigbench.physical_intuition,
 }
 TEXTS: dict[str, Callable[[Path], str]] = {"moby_dick": prose.moby_dick, "sotu": prose.sotu}
 

@@ -4,7 +4,7 @@ A question is scored as a multiple choice: the model's log-likelihood of each ch
 Three rules hold for every file:
 
 * **Distractors are answers of other questions of the same relation and band**, drawn in the frequency in which they
-  are right. A model that knows only which answers are common is then right as often as one that guesses.
+  are right. A model that knows only which answers are common is then right about as often as one that guesses.
 * **Bands are interleaved**: the first n lines of a file hold equally many questions of each band, so that a limit on
   the number of questions (as the `quick` preset sets) is a fair cut.
 * **Everything random is seeded** by the task's name; the same sources give the same bytes.
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
@@ -32,6 +34,7 @@ class Item:
     document: str
     band: str
     popularity: float | None = None  # how often the world speaks of the entity, on the source's own scale
+    passage: str | None = None  # a text that states the answer
 
 
 def read_tsv(path: Path) -> list[Row]:
@@ -41,22 +44,27 @@ def read_tsv(path: Path) -> list[Row]:
     return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
 
 
+def read_wordnet(registry: Path, table: str) -> list[Row]:
+    """`instances` (named people and places) or `nouns_first_sense` (common nouns)."""
+    return read_tsv(registry / "wordnet" / f"{table}.tsv")
+
+
 def write_jsonl(items: Iterable[Item], path: Path) -> None:
-    """One item a line, UTF-8, as `datasets` reads it."""
-    lines = [json.dumps(asdict(item), ensure_ascii=False) for item in items]
+    """One item a line, UTF-8, as `datasets` reads it; fields without a value are left out."""
+    rows = [{key: value for key, value in asdict(item).items() if value is not None} for item in items]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
 
 
-def with_distractors(
-    rng: random.Random, right: str, answers: Sequence[str], wrong: Callable[[str], bool], n_choices: int = 4
+def draw_choices(
+    rng: random.Random, right: str, answers: Sequence[str], is_wrong: Callable[[str], bool], n_choices: int = 4
 ) -> tuple[tuple[str, ...], int]:
-    """`right` among n - 1 different others from `answers` that `wrong` accepts, shuffled; and the index of `right`."""
-    others: list[str] = []
-    for answer in rng.sample(answers, len(answers)):
-        if len(others) == n_choices - 1:
-            break
-        if answer != right and answer not in others and wrong(answer):
-            others.append(answer)
+    """`right` among n - 1 different others from `answers` that `is_wrong` accepts, shuffled; and the index of `right`.
+
+    `answers` holds each answer as often as it is right, and is drawn from in that frequency.
+    """
+    drawn = (answer for answer in rng.sample(answers, len(answers)) if answer != right and is_wrong(answer))
+    others = list(dict.fromkeys(drawn))[: n_choices - 1]
     assert len(others) == n_choices - 1, f"only {len(others)} wrong answers for {right!r}"
     gold = rng.randrange(n_choices)
     return (*others[:gold], right, *others[gold:]), gold
@@ -67,12 +75,42 @@ def interleave(bands: Iterable[Sequence[Item]]) -> list[Item]:
     return [item for row in zip_longest(*bands) for item in row if item is not None]
 
 
-def at_most_each(rows: Iterable[Row], key: Callable[[Row], str], limit: int) -> list[Row]:
-    """The first `limit` rows of every key, in their order."""
-    count: dict[str, int] = {}
+def at_most_each(rows: Iterable[Row], key: str, limit: int) -> list[Row]:
+    """The first `limit` rows of every value of column `key`, in their order."""
+    count: Counter[str] = Counter()
     kept = []
     for row in rows:
-        count[key(row)] = count.get(key(row), 0) + 1
-        if count[key(row)] <= limit:
+        count[row[key]] += 1
+        if count[row[key]] <= limit:
             kept.append(row)
     return kept
+
+
+def gives_away(name: str, answer: str) -> bool:
+    """Whether the answer can be read off the name: one begins with the other or they share a word of four letters."""
+    name, answer = name.casefold(), answer.casefold()
+    if name.startswith(answer) or answer.startswith(name):
+        return True
+    return any(len(word) >= 4 and word in name for word in answer.split())
+
+
+def by_terciles(rows: Sequence[Row], key: str, names: Sequence[str]) -> dict[str, list[Row]]:
+    """Rows in three bands of equal size by the number in column `key`, the highest first."""
+    ranked = sorted(rows, key=lambda row: -float(row[key]))
+    cuts = [len(rows) * i // len(names) for i in range(len(names) + 1)]
+    return {name: ranked[a:b] for name, a, b in zip(names, cuts[:-1], cuts[1:], strict=True)}
+
+
+def count_mentions(texts: Iterable[str], longest: int = 3) -> Counter[str]:
+    """In how many texts every run of up to `longest` words occurs: how often a dictionary's glosses name a thing."""
+    count: Counter[str] = Counter()
+    for text in texts:
+        words = re.findall(r"[\w.'-]+", text)
+        count.update({" ".join(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1)})
+    return count
+
+
+def gloss_mentions(registry: Path) -> Counter[str]:
+    """Mentions in all WordNet glosses at hand."""
+    tables = ("instances", "nouns_first_sense")
+    return count_mentions(row["gloss"] for table in tables for row in read_wordnet(registry, table))
