@@ -17,7 +17,7 @@ from itertools import combinations
 from harness.config import ArmsRule, DesignConfig, Players
 from harness.errors import UserError
 from harness.model.sites import Site
-from harness.plan import Arm, Plan, base_arm
+from harness.plan import Arm, Noise, Plan, base_arm
 
 MOST_ARMS = 128
 Coalition = frozenset[str]
@@ -67,6 +67,13 @@ def with_draws(arms: Sequence[Arm], draws: int) -> list[Arm]:
         replace(arm, name=f"{arm.name}@{draw}", draw=draw) for draw in range(1, draws) for arm in arms if arm.calibrated
     ]
     return [*arms, *more]
+
+
+def noise_arms(sites: Sequence[Site], design: DesignConfig) -> list[Arm]:
+    """Arms that set the noise floor: every block weight moved by at most half a bfloat16 step."""
+    return [
+        Arm(f"noise.{k}", frozenset(), dict.fromkeys(sites, Noise(design.seed + k))) for k in range(design.noise_draws)
+    ]
 
 
 def _alone(players: list[str]) -> Iterable[Coalition]:

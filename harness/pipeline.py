@@ -9,22 +9,26 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pandas as pd
+
 import harness
+from harness.attribute import attribute, to_frame
 from harness.calibrate import draw_samples
 from harness.calibration import Calibration
-from harness.config import CalibInputs, RunConfig
+from harness.config import AttributeConfig, CalibInputs, RunConfig
 from harness.console import progress, show_plan, show_report
-from harness.design import build_arms, with_draws
-from harness.files import RunFolder, to_json, write_atomic, write_text
+from harness.design import build_arms, noise_arms, with_draws
+from harness.effects import game_of, scores_of
+from harness.files import RunFolder, to_json, write_text
 from harness.identity import code_version, run_id
 from harness.model.cache import cache_folder
 from harness.model.load import Model, open_model
 from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
-from harness.plan import Arm, check_groups, resolve, trunk_counts
-from harness.report.cells import arm_cells, peak_bytes, run_cells, site_rows, versions
-from harness.report.tables import Sheet, read_report, to_csv
-from harness.score.gather import gather
-from harness.score.measure import Results, Scorable
+from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
+from harness.report.cells import arm_cells, arm_facts, peak_bytes, run_cells, site_rows, versions
+from harness.report.tables import Sheet, read_report, write_table
+from harness.score.gather import find, gather
+from harness.score.measure import Measure, Results, Scorable
 from harness.stream import Scores, Stream
 from harness.weigh import Weigher
 
@@ -41,14 +45,17 @@ class Outcome:
 
 def run(config: RunConfig, start: Path) -> Outcome:
     """Plan, score every arm in one pass, and write the reports. `start`: where relative paths begin."""
+    sources = find(config.eval, start)
     model = open_model(config.model)
     rules = resolve(model.all_sites, config.quant)
     arms = with_draws(build_arms(rules.plan, config.design, len(model.layers)), len(config.calib.seeds))
+    arms += noise_arms(model.sites, config.design)
     check_groups(rules.plan, config.quant.indivisible)
+    check_lattice(rules.plan, model.base_lattice, config.model.allow_lattice)
     if config.harness.plan_only:
         show_plan(arms, rules.notes)
         return Outcome("planned")
-    work = gather(config.eval, model, start)
+    work = gather(sources, config.eval, model)
     folder = RunFolder(start / config.outputs / config.experiment / run_id(config, _facts(model, work)))
     with folder.locked(config.harness.on_locked) as mine:
         if not mine:
@@ -72,12 +79,16 @@ def _measure(
     seconds = time.monotonic() - begun
     sheet = Sheet(
         run_cells(config, model, folder.path.name, seconds),
+        arms,
         [arm_cells(arm, model, weigher) for arm in arms],
         results,
         config.attribute,
     )
-    _write(folder, sheet, site_rows(arms, weigher))
-    folder.finish(_summary(config, model, arms, seconds), ["report.csv", "items.parquet", "sites.csv"])
+    tables = {"report.csv": sheet.report(), "sites.csv": site_rows(arms, weigher), "items.parquet": sheet.items()}
+    tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config.attribute)
+    for name, table in tables.items():
+        write_table(table, folder.path / name)
+    folder.finish(_summary(config, model, arms, seconds), list(tables))
     show_report(read_report(folder.path / "report.csv"))
 
 
@@ -137,10 +148,13 @@ def _facts(model: Model, work: Sequence[Scorable]) -> dict:
     }
 
 
-def _write(folder: RunFolder, sheet: Sheet, sites) -> None:
-    write_atomic(folder.path / "report.csv", lambda p: to_csv(sheet.report(), p, ("protocol", "config")))
-    write_atomic(folder.path / "items.parquet", lambda p: sheet.items().to_parquet(p, index=False))
-    write_atomic(folder.path / "sites.csv", lambda p: to_csv(sites, p))
+def attribution(
+    arms: Sequence[Arm], measures: Sequence[Measure], weigher: Weigher, options: AttributeConfig
+) -> pd.DataFrame:
+    """attribution.csv: every effect that the design's arms allow, by task, subset and metric."""
+    bits = {name: fact["bits_per_weight"] for arm in arms for name, fact in arm_facts(arm, weigher).items()}
+    noise = [arm.name for arm in arms if arm.is_noise]
+    return to_frame(attribute([scores_of(m, arms) for m in measures], game_of(arms, bits), options, noise))
 
 
 def _summary(config: RunConfig, model: Model, arms: Sequence[Arm], seconds: float) -> dict:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase, translate
@@ -20,13 +20,27 @@ from typing import Any
 
 from harness.config import QuantConfig
 from harness.errors import UserError
+from harness.model.lattice import nests
 from harness.model.sites import Site
 from harness.scheme import Indivisible, Scheme
 from harness.supported import wants_inputs
 
-Plan = dict[Site, Scheme]
+@dataclass(frozen=True)
+class Noise:
+    """No quantization but a seeded disturbance of a matrix: what any change of the weights does at least.
+
+    `relative` 0: every weight moves by uniform at most half a bfloat16 step. Else Gaussian noise of that relative
+    Frobenius norm, to compare blocks at equal weight error.
+    """
+
+    seed: int
+    relative: float = 0.0
+
+
+Recipe = Scheme | Noise
+Plan = Mapping[Site, Recipe]
 # How one layer is changed: site, scheme, and the calibration draw where the scheme looks at inputs. Empty: not at all.
-Treatment = tuple[tuple[Site, Scheme, int], ...]
+Treatment = tuple[tuple[Site, Recipe, int], ...]
 
 GROUP_SIZES = (16, 32, 64, 128, 256, 512)
 
@@ -42,15 +56,20 @@ class Arm:
 
     @cached_property
     def _by_layer(self) -> dict[int, Treatment]:
-        layers: dict[int, list[tuple[Site, Scheme, int]]] = {}
-        for site, scheme, draw in self.key:
-            layers.setdefault(site.layer, []).append((site, scheme, draw))
+        layers: dict[int, list[tuple[Site, Recipe, int]]] = {}
+        for site, recipe, draw in self.key:
+            layers.setdefault(site.layer, []).append((site, recipe, draw))
         return {layer: tuple(pairs) for layer, pairs in layers.items()}
 
     @cached_property
     def calibrated(self) -> bool:
         """Whether any of its schemes looks at inputs."""
-        return any(wants_inputs(scheme) for scheme in self.plan.values())
+        return any(looks_at_inputs(recipe) for recipe in self.plan.values())
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the arm is a control that disturbs weights instead of quantizing them."""
+        return any(isinstance(recipe, Noise) for recipe in self.plan.values())
 
     def treatment(self, layer: int) -> Treatment:
         """How this arm changes a layer; -1 is the embedding, the number of layers is the head."""
@@ -59,14 +78,19 @@ class Arm:
     @cached_property
     def key(self) -> Treatment:
         """Equal for arms that quantize the same sites alike."""
-        return tuple((s, scheme, self.draw if wants_inputs(scheme) else 0) for s, scheme in self.plan.items())
+        return tuple((site, r, self.draw if looks_at_inputs(r) else 0) for site, r in self.plan.items())
+
+
+def looks_at_inputs(recipe: Recipe) -> bool:
+    """Whether calibration tokens matter to it."""
+    return isinstance(recipe, Scheme) and wants_inputs(recipe)
 
 
 @dataclass(frozen=True)
 class Rules:
     """The resolved full plan, and what the overrides did to it (lines to print)."""
 
-    plan: Plan
+    plan: dict[Site, Scheme]
     notes: list[str]
 
 
@@ -127,7 +151,7 @@ def _changed(scheme: Scheme, changes: dict[str, Any], where: str) -> Scheme:
         raise UserError(f"{where}.{error}") from None
 
 
-def check_groups(plan: Plan, indivisible: Indivisible) -> None:
+def check_groups(plan: Mapping[Site, Scheme], indivisible: Indivisible) -> None:
     """Refuse groups that do not divide their rows, unless a shorter last group is allowed."""
     if indivisible is Indivisible.tail:
         return
@@ -148,6 +172,21 @@ def check_groups(plan: Plan, indivisible: Indivisible) -> None:
         f"Group sizes that divide all of these: {', '.join(map(str, fit)) or 'none of ' + str(GROUP_SIZES)}, or -1 "
         "(one group a row). quant.indivisible=tail lets the last group of a row be shorter."
     )
+
+
+def check_lattice(plan: Mapping[Site, Scheme], lattice: str, allowed: bool) -> None:
+    """Refuse schemes that lose nothing because the base's weights already sit on a grid that theirs contains."""
+    nested = [
+        site for site, s in plan.items() if nests(lattice, s.group_size, s.symmetric, s.precision)
+    ]
+    if nested and not allowed:
+        scheme = plan[nested[0]]
+        raise UserError(
+            f"The base's weights already sit on a grid ({lattice}), and {scheme.precision} at group_size "
+            f"{scheme.group_size} contains it ({len(nested)} sites, {nested[0].name} first): its loss would be zero by "
+            "construction.\nUse model=smollm2_135m (off that grid) or another base, a group_size that does not nest, or "
+            "model.allow_lattice=true."
+        )
 
 
 def trunk_counts(arms: Sequence[Arm], layers: int) -> list[int]:

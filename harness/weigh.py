@@ -9,14 +9,16 @@ The notes become sites.csv: requested and realised scheme, bits per weight, rela
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from harness.model.sites import Site, read_site
-from harness.plan import Treatment
+from harness.plan import Noise, Recipe, Treatment
 from harness.quantize import Factor, InputStats, Quantized, factor_key, factorize, pair_scale, quantize
 from harness.scheme import Indivisible, Method, Scheme
 
@@ -42,9 +44,17 @@ class Weigher:
         """
         if treatment and treatment[0][0].layer != self._layer:
             self._layer, self._kept = treatment[0][0].layer, {}
-        return {site: self._weight(site, scheme, draw, layer, (stats or {}).get(draw, {})) for site, scheme, draw in treatment}
+        return {
+            site: self._weight(site, recipe, draw, layer, (stats or {}).get(draw, {}))
+            for site, recipe, draw in treatment
+        }
 
-    def _weight(self, site: Site, scheme: Scheme, draw: int, layer: nn.Module, stats: SiteStats) -> Tensor:
+    def _weight(self, site: Site, recipe: Recipe, draw: int, layer: nn.Module, stats: SiteStats) -> Tensor:
+        if isinstance(recipe, Noise):
+            return disturbed(read_site(layer, site), recipe, site.name)
+        return self._quantized_weight(site, recipe, draw, layer, stats)
+
+    def _quantized_weight(self, site: Site, scheme: Scheme, draw: int, layer: nn.Module, stats: SiteStats) -> Tensor:
         def make() -> Tensor:
             w_OI = read_site(layer, site)
             q = self._quantized(site, scheme, w_OI, layer, stats)
@@ -83,6 +93,19 @@ class Weigher:
         if key not in self._kept:
             self._kept[key] = (make(), stats)  # holding the statistics keeps their id theirs
         return self._kept[key][0]
+
+
+def disturbed(w_OI: Tensor, noise: Noise, name: str) -> Tensor:
+    """The matrix with seeded noise (harness.plan.Noise); the same on every device, and no other generator is touched."""
+    seed = int.from_bytes(hashlib.sha256(f"{noise.seed} {name}".encode()).digest()[:8], "big") >> 1
+    generator = torch.Generator().manual_seed(seed)
+    if noise.relative:
+        noise_OI = torch.randn(w_OI.shape, generator=generator).to(w_OI.device)
+        noise_OI *= noise.relative * w_OI.float().norm() / noise_OI.norm()
+    else:
+        step_OI = torch.ldexp(torch.ones(()), torch.frexp(w_OI.float()).exponent.cpu() - 8)  # 8 significant bits
+        noise_OI = ((torch.rand(w_OI.shape, generator=generator) - 0.5) * step_OI).to(w_OI.device)
+    return (w_OI.float() + noise_OI).to(w_OI.dtype)
 
 
 def _facts(

@@ -45,7 +45,7 @@ def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> d
 
 def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
     """What an arm quantizes and what its weights take."""
-    facts = {site.name: weigher.facts[site.name, scheme, draw] for site, scheme, draw in arm.key}
+    facts = arm_facts(arm, weigher)
     stored = model_bytes(
         sum(p.numel() for p in model.module.parameters()),
         model.all_sites,
@@ -63,10 +63,17 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
     }
 
 
+def arm_facts(arm: Arm, weigher: Weigher) -> dict[str, dict[str, Any]]:
+    """What is known of every quantized site of an arm, by site name; nothing for noise."""
+    if arm.is_noise:
+        return {}
+    return {site.name: weigher.facts[site.name, recipe, draw] for site, recipe, draw in arm.key}  # pyright: ignore
+
+
 def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
     """Method, precision and group size of a block; `mixed` where its sites differ."""
     schemes = {scheme for site, scheme in arm.plan.items() if site.block == block}
-    if not schemes:
+    if not schemes or arm.is_noise:
         return {"method": "keep", "precision": "", "group_size": None}
     methods, precisions, sizes = ({getattr(s, n) for s in schemes} for n in ("method", "precision", "group_size"))
     return {
@@ -77,6 +84,8 @@ def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
 
 
 def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None:
+    if arm.is_noise:
+        return None
     asked = sum(site.weights for site in arm.plan)
     kept = sum(site.weights * facts[site.name].get("kept_columns", 0) / site.in_features for site in arm.plan)
     return 1 - kept / asked if asked else None
@@ -84,7 +93,7 @@ def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None
 
 def site_rows(arms: Sequence[Arm], weigher: Weigher) -> pd.DataFrame:
     """sites.csv: every site of every arm."""
-    return pd.DataFrame([{"arm": a.name, **weigher.facts[s.name, c, d]} for a in arms for s, c, d in a.key])
+    return pd.DataFrame([{"arm": arm.name, **fact} for arm in arms for fact in arm_facts(arm, weigher).values()])
 
 
 def device_name(device: torch.device) -> str:

@@ -6,17 +6,22 @@ method is `keep`, its precision and group size are empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from harness.attribute import mean_stderr, paired_loss
+from harness.attribute import ArmLoss, arm_losses, mean_stderr
 from harness.config import AttributeConfig
+from harness.effects import scores_of
 from harness.errors import UserError
-from harness.score.measure import Measure, Results, Summary
+from harness.files import to_json, write_atomic
+from harness.plan import Arm
+from harness.score.measure import Measure, Results, Summary, bands
 
 COLUMNS = (
     "experiment run_id model model_sha base_lattice arm subset task band metric unit n_items n_documents n_tokens "
@@ -38,40 +43,51 @@ class Sheet:
     """All rows of a run: what is the same everywhere, what belongs to an arm, and the results."""
 
     run: dict[str, Any]
-    arms: Sequence[dict[str, Any]]  # base first
+    arms: Sequence[Arm]  # base first
+    arm_cells: Sequence[dict[str, Any]]
     results: Sequence[Results]
     attribute: AttributeConfig
-    _rows: list[dict[str, Any]] = field(default_factory=list)
 
     def report(self) -> pd.DataFrame:
         """report.csv: a row per arm x subset x task x metric x band."""
-        rows = [row for results in self.results for row in self._task_rows(results)]
+        rows = [row for results in self.results for row in self._rows(results)]
         frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
         for name in WHOLE_NUMBERS:
             frame[name] = frame[name].astype("Int64")
         return frame
 
-    def _task_rows(self, results: Results) -> Iterator[dict[str, Any]]:
+    @cached_property
+    def losses(self) -> dict[tuple[int, str], dict[str, ArmLoss]]:
+        """Loss of every arm by measure (its id) and band, with intervals and tests over all of them together."""
+        keyed = {
+            (id(measure), band): scores_of(measure, self.arms, band) for measure in self.measures for band in bands(measure)
+        }
+        noise = [arm.name for arm in self.arms if arm.is_noise]
+        return dict(zip(keyed, arm_losses(list(keyed.values()), self.attribute, noise), strict=True))
+
+    @property
+    def measures(self) -> list[Measure]:
+        """Every measure of every task."""
+        return [measure for results in self.results for measure in results.measures]
+
+    def _rows(self, results: Results) -> Iterator[dict[str, Any]]:
         made_with = {
             "protocol": results.protocol,
             "data_hash": results.data_hash,
             "template_hash": results.template_hash,
         }
-        for measure in results.measures:
-            for band in bands(measure):
-                chosen = np.array([band in ("", own) for own in measure.bands])
-                for arm in range(len(self.arms)):
-                    yield self._row(arm, made_with, self._measured(measure, arm, band, chosen))
+        for arm in range(len(self.arms)):
+            same = {**self.run, **self.arm_cells[arm], **made_with, "status": "done"}
+            for measure in results.measures:
+                for band in bands(measure):
+                    yield {**same, **self._measured(measure, arm, band)}
                     if measure.is_text:
-                        yield self._row(arm, made_with, perplexity(measure, arm, band, chosen))
-        for summary in results.summaries:
-            for arm in range(len(self.arms)):
-                yield self._row(arm, made_with, summarized(summary, arm))
+                        yield {**same, **perplexity(measure, arm, band)}
+            for summary in results.summaries:
+                yield {**same, **summarized(summary, arm)}
 
-    def _row(self, arm: int, made_with: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
-        return {**self.run, **self.arms[arm], **made_with, "status": "done", **cells}
-
-    def _measured(self, measure: Measure, arm: int, band: str, chosen: np.ndarray) -> dict[str, Any]:
+    def _measured(self, measure: Measure, arm: int, band: str) -> dict[str, Any]:
+        chosen = in_band(measure, band)
         values_N, base_N = measure.values_AN[arm, chosen], measure.values_AN[0, chosen]
         documents = np.array(measure.documents)[chosen]
         weights_N = measure.weights_N[chosen]
@@ -86,36 +102,21 @@ class Sheet:
             "base_value": np.average(base_N, weights=weights_N),
             **_against_base(measure, arm, chosen, weights_N),
         }
-        if arm == 0:
-            return cells
-        if measure.metric in ("acc", "acc_norm"):
+        if arm and measure.metric in ("acc", "acc_norm"):
             cells["flips_to_wrong"] = ((base_N == 1) & (values_N == 0)).sum()
             cells["flips_to_right"] = ((base_N == 0) & (values_N == 1)).sum()
-        return {**cells, **self._loss(measure, arm, chosen)}
-
-    def _loss(self, measure: Measure, arm: int, chosen: np.ndarray) -> dict[str, Any]:
-        """Loss with its interval; KL is always positive, so it gets an interval but no test against zero."""
-        loss, low, high, p_value = paired_loss(
-            measure.values_AN[0, chosen],
-            measure.values_AN[arm, chosen],
-            np.array(measure.documents)[chosen],
-            higher_is_better=measure.higher_is_better,
-            resamples=self.attribute.resamples,
-            seed=self.attribute.seed,
-            level=self.attribute.level,
-            weights_N=measure.weights_N[chosen],
-        )
-        cells = {"loss": loss, "loss_lo": low, "loss_hi": high}
-        if measure.metric == "kl":
+        if arm == 0:
             return cells
-        return {**cells, "p_value": p_value, "verdict": verdict(low, high, self.attribute.margin)}
+        worse = cells["base_value"] - value if measure.higher_is_better else value - cells["base_value"]
+        found = self.losses[id(measure), band].get(self.arms[arm].name)
+        return cells | (_loss_cells(found) if found else {"loss": worse})  # noise sets the floor and is not tested
 
     def items(self) -> pd.DataFrame:
         """items.parquet: every item's value in every arm."""
         frames = [
             pd.DataFrame(
                 {
-                    "arm": self.arms[arm]["arm"],
+                    "arm": self.arms[arm].name,
                     "subset": measure.subset,
                     "task": measure.task,
                     "doc_id": measure.documents,
@@ -133,24 +134,27 @@ class Sheet:
         return pd.concat(frames, ignore_index=True)
 
 
-def bands(measure: Measure) -> list[str]:
-    """All items first, then each band by itself."""
-    return ["", *sorted({band for band in measure.bands if band})]
+def in_band(measure: Measure, band: str) -> np.ndarray:
+    """Which items belong to a band; "" is all of them."""
+    return np.array([band in ("", own) for own in measure.bands])
 
 
-def verdict(low: float, high: float, margin: float) -> str:
-    """What the interval says of the loss."""
-    if np.isnan(low):
-        return "undecided"
-    if -margin < low and high < margin:
-        return "equivalent"
-    if low > 0:
-        return "worse"
-    return "better" if high < 0 else "undecided"
+def _loss_cells(found: ArmLoss) -> dict[str, Any]:
+    return {
+        "loss": found.loss,
+        "loss_lo": found.lo,
+        "loss_hi": found.hi,
+        "p_value": found.p_value,
+        "p_adjusted": found.p_adjusted,
+        "verdict": found.verdict,
+        "below_noise": found.below_noise,
+        "reason": found.reason,
+    }
 
 
-def perplexity(measure: Measure, arm: int, band: str, chosen: np.ndarray) -> dict[str, Any]:
+def perplexity(measure: Measure, arm: int, band: str) -> dict[str, Any]:
     """exp of the mean nll. Shown, never attributed: it is no mean over items, so it gets no interval."""
+    chosen = in_band(measure, band)
     weights_N = measure.weights_N[chosen]
     value, base = (np.exp(np.average(measure.values_AN[a, chosen], weights=weights_N)) for a in (arm, 0))
     cells = {
@@ -210,11 +214,9 @@ def read_report(path: Any) -> pd.DataFrame:
     return frame
 
 
-def to_csv(frame: pd.DataFrame, path: Any, json_columns: Iterable[str] = ()) -> None:
-    """UTF-8, RFC 4180; dictionaries as JSON cells; NaN and None as empty cells."""
-    from harness.files import to_json
-
-    frame = frame.copy()
-    for name in json_columns:
-        frame[name] = [" ".join(to_json(cell).split()) if isinstance(cell, dict) else cell for cell in frame[name]]
-    frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\r\n")
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """A whole parquet or CSV file, or none: UTF-8, RFC 4180, dictionaries as JSON cells, empty cells where unknown."""
+    if path.suffix == ".parquet":
+        return write_atomic(path, lambda aside: frame.to_parquet(aside, index=False))
+    cells = frame.map(lambda cell: " ".join(to_json(cell).split()) if isinstance(cell, dict) else cell)
+    return write_atomic(path, lambda aside: cells.to_csv(aside, index=False, encoding="utf-8", lineterminator="\r\n"))

@@ -35,6 +35,11 @@ class Measure:
     agree_AN: np.ndarray | None = None  # share of them where the arm's first choice is base's
 
 
+def bands(measure: Measure) -> list[str]:
+    """All items first, as "", then each band by itself."""
+    return ["", *sorted({band for band in measure.bands if band})]
+
+
 @dataclass
 class Summary:
     """A metric that is no mean over items (F1, correlation, word perplexity): one value an arm, no interval."""

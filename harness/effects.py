@@ -1,0 +1,69 @@
+"""From a run's arms and measures to the games and scores that attribution reads.
+
+Arms of the design are the coalitions of a game. Noise draws set the floor below which a loss means nothing; repeats of
+an arm with another calibration draw are neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.attribute import Game, Scores
+from harness.plan import Arm
+from harness.score.measure import Measure
+
+
+def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
+    """Players with their weights and the bytes that quantizing them saves; `bits_per_weight` by site name."""
+    design = [arm for arm in arms if not arm.is_noise and not arm.draw]
+    owner = _owners(design)
+    weights: dict[str, int] = {}
+    saved: dict[str, float] = {}
+    blocks: dict[str, set[str]] = {}
+    for arm in design:
+        for site in arm.plan:
+            player = owner.get(site.name)
+            if player is None:
+                continue
+            weights[player] = weights.get(player, 0) + site.weights
+            saved[player] = saved.get(player, 0) + site.weights * (16 - bits_per_weight[site.name]) / 8
+            if site.block in ("ffn", "attention") and player.startswith(f"{site.block}."):
+                blocks.setdefault(site.block, set()).add(player)
+            del owner[site.name]
+    return Game(
+        {arm.name: arm.players for arm in design},
+        {block: frozenset(own) for block, own in blocks.items()},
+        weights,
+        {player: round(size) for player, size in saved.items()},
+    )
+
+
+def _owners(design: Sequence[Arm]) -> dict[str, str]:
+    """The player of each site: the one that is on in every arm that quantizes the site, and off in all others."""
+    owner = {}
+    for site in {site for arm in design for site in arm.plan}:
+        with_site = [arm.players for arm in design if site in arm.plan]
+        others = [arm.players for arm in design if site not in arm.plan]
+        candidates = frozenset.intersection(*with_site).difference(*others)
+        if len(candidates) == 1:
+            owner[site.name] = next(iter(candidates))
+    return owner
+
+
+def scores_of(measure: Measure, arms: Sequence[Arm], band: str = "") -> Scores:
+    """One measure, over all items or one band, as attribution takes it."""
+    chosen = np.array([band in ("", own) for own in measure.bands])
+    return Scores(
+        subset=measure.subset,
+        task=measure.task,
+        metric=measure.metric,
+        arms=[arm.name for arm in arms],
+        values_AN=measure.values_AN[:, chosen],
+        documents_N=np.array(measure.documents)[chosen],
+        higher_is_better=measure.higher_is_better,
+        weights_N=measure.weights_N[chosen],
+        worst=measure.worst,
+        divergence=measure.metric == "kl",
+    )
