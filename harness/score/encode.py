@@ -57,7 +57,7 @@ class Encoder:
                 after = after[1:]
         if not before:  # a context of spaces only
             before = [self.prefix]
-        if not after:
+        if not after or not answer.strip():
             raise UserError(
                 f"{item}: the answer {answer!r} has no token of its own behind the context {context[-40:]!r}. "
                 "Give the answer text, or let it begin at a word boundary."

@@ -8,8 +8,8 @@ resamples and the band it is reported in; without them every row is its own docu
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -31,15 +31,24 @@ SUITES = Path(__file__).parent.parent / "data" / "suites"
 SUBSETS = ("general", "knowledge", "context")
 
 
-def build_tasks(config: EvalConfig, encoder: Encoder, vocab_size: int, base: Path) -> list[TaskItems]:
-    """Every task of every subset, requests built. UserError names an unknown task or data that cannot be had."""
+def find_tasks(config: EvalConfig, base: Path) -> list[tuple[str, Task]]:
+    """Every task of every subset, its data loaded. UserError names an unknown task, or data that cannot be had."""
     quiet()
-    return [
-        _items(subset, task, config, encoder, vocab_size)
-        for subset in SUBSETS
-        for spec in getattr(config, subset)
-        for task in load(spec, base)
-    ]
+    found = [(subset, task) for subset in SUBSETS for spec in getattr(config, subset) for task in load(spec, base)]
+    names = Counter((subset, task.task_name) for subset, task in found)
+    if twice := [f"{task} in eval.{subset}" for (subset, task), count in names.items() if count > 1]:
+        raise UserError(f"{', '.join(twice)}: listed twice. List every task once.")
+    if idle := sorted(set(config.task_options) - {task for _, task in names}):
+        known = ", ".join(task for _, task in names) or "no task at all"
+        raise UserError(f"eval.task_options.{idle[0]}: this run has {known}, and none of that name.")
+    return found
+
+
+def build_tasks(
+    tasks: Sequence[tuple[str, Task]], config: EvalConfig, encoder: Encoder, vocab_size: int
+) -> list[TaskItems]:
+    """Requests of every task, tokenized. UserError names a row of which no request can be made."""
+    return [_items(subset, task, config, encoder, vocab_size) for subset, task in tasks]
 
 
 def load(spec: str, base: Path) -> list[Task]:
@@ -61,12 +70,21 @@ def load(spec: str, base: Path) -> list[Task]:
             raise UserError(f"eval: no task is called {spec!r}. Nearest names: {', '.join(near) or 'none'}.")
     try:
         return list(manager.load([source])["tasks"].values())
-    except (OSError, ValueError, KeyError, StopIteration, datasets.exceptions.DatasetsError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # whatever its YAML, its templates, its data or the network make lm-eval raise
         raise UserError(
-            f"eval: the data of task {spec} cannot be loaded: {reason}.\n"
-            "Offline: give a YAML file with dataset_path: json and data_files, or fill the `datasets` cache first."
+            f"eval: task {spec} cannot be loaded: {_reason(error)}.\n"
+            "Data on the hub: is it reachable? A local file always works: dataset_path: json (or parquet) and "
+            "dataset_kwargs: {data_files: {test: FILE}}.\n"
+            "Local data: are all fields there, every answer among its choices, no choice empty?"
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what went wrong first."""
+    while error.__cause__:
+        error = error.__cause__
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
 def quiet() -> None:
@@ -81,7 +99,10 @@ def _all_tasks() -> TaskManager:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    config = load_yaml(path)
+    try:
+        config = load_yaml(path)
+    except Exception as error:  # not YAML, no mapping, an `include` that is not there
+        raise UserError(f"eval: {path} is no task file: {_reason(error)}.") from error
     files = (config.get("dataset_kwargs") or {}).get("data_files")
     if files:
         config["dataset_kwargs"]["data_files"] = _absolute(files, path.parent)
@@ -96,31 +117,36 @@ def _absolute(files: Any, folder: Path) -> Any:
     path = folder / files
     if not path.is_file():
         raise UserError(f"eval: data file {files} is not there (looked for {path}).")
+    if not path.stat().st_size:
+        raise UserError(f"eval: data file {path} is empty.")
     return str(path)
 
 
-def _items(subset: str, task: Task, config: EvalConfig, encoder: Encoder, vocab_size: int) -> TaskItems:
+def _items(subset: str, task: Any, config: EvalConfig, encoder: Encoder, vocab_size: int) -> TaskItems:
     options = config.task_options.get(task.task_name, TaskOptions())
     shots = config.num_fewshot if options.num_fewshot is None else options.num_fewshot
     sampler = options.sampler or config.sampler
     limit = config.limit if options.limit is None else options.limit
     if shots is not None:
         task.set_config("num_fewshot", shots)
-    if sampler:
-        task.sampler = get_sampler(sampler)(list(task.fewshot_docs()))  # pyright: ignore
-    task.set_fewshot_seed(config.seed)
     try:
+        if sampler:
+            task.sampler = get_sampler(sampler)(list(task.fewshot_docs()))
+        task.set_fewshot_seed(config.seed)
         task.build_all_requests(limit=limit)
-    except AssertionError as error:
-        raise UserError(f"{task.task_name}: {str(error).removeprefix('Error: ')}") from error
+    except Exception as error:  # whatever its templates and rows, or too few examples, make lm-eval raise
+        raise UserError(
+            f"eval: no requests can be made of task {task.task_name} with {task.config.num_fewshot or 0} examples: "
+            f"{_reason(error)}.\nAre there enough rows for them, all fields in each, its answer among its choices?"
+        ) from error
     questions = list(_questions(task))
     return TaskItems(subset, task.task_name, task, questions, encoder, vocab_size, sampler or "default")
 
 
-def _questions(task: Task) -> Iterator[Question]:
+def _questions(task: Any) -> Iterator[Question]:
     by_doc: dict[int, list[Instance]] = defaultdict(list)
     for instance in task.instances:
-        by_doc[instance.doc_id].append(instance)  # pyright: ignore
+        by_doc[instance.doc_id].append(instance)
     fields = task.config.metadata or {}
     for doc_id, instances in by_doc.items():
         instances.sort(key=lambda instance: instance.idx)
@@ -141,9 +167,11 @@ def _gold(task: Any, doc: dict[str, Any], item: str) -> list[int]:
         return []
     choices = task.doc_to_choice(doc)
     target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
-    gold = [choices.index(t) if isinstance(t, str) and t in choices else t for t in _listed(target)]
+    gold: list[Any] = [choices.index(t) if isinstance(t, str) and t in choices else t for t in _listed(target)]
     if len(choices) < 2:
-        raise UserError(f"{task.task_name}, item {item}: {len(choices)} choice; a choice needs at least two.")
+        raise UserError(f"{task.task_name}, item {item}: {len(choices)} choice, but at least two are needed.")
+    if not all(str(choice).strip() for choice in choices):
+        raise UserError(f"{task.task_name}, item {item}: one of its choices is empty: {choices}.")
     if not gold or not all(isinstance(g, int) and 0 <= g < len(choices) for g in gold):
         raise UserError(f"{task.task_name}, item {item}: right answer {target!r} is not among {len(choices)} choices.")
     return gold

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,29 @@ class TextWindows:
         return protocol
 
 
-def read_windows(config: PerplexityConfig, tokenizer: Any, vocab_size: int, base: Path) -> TextWindows:
-    """Read, tokenize and cut the text. Relative paths start at `base`. UserError for a missing or too short text."""
-    text = _read(config, base)
+def read_text(config: PerplexityConfig, base: Path) -> str:
+    """The text, lines joined as asked. Relative paths start at `base`. UserError for a file that cannot be used."""
+    shipped = config.path.startswith("shipped:")
+    path = SHIPPED / f"{config.path.removeprefix('shipped:')}.txt" if shipped else base / config.path
+    if not path.is_file():
+        names = ", ".join(f"shipped:{p.stem}" for p in sorted(SHIPPED.glob("*.txt")))
+        raise UserError(f"eval.perplexity.path={config.path}: no such file. Give a text file, or one of: {names}.")
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"eval.perplexity.path={config.path}: not UTF-8 ({error}). Convert it first.") from error
+    if config.max_chars:
+        text = text[: config.max_chars]
+    if config.joiner:
+        rows = re.findall(r"[^\n]*\n|[^\n]+", text)  # as a text file is read line by line, newlines kept
+        text = config.joiner.join(row if row.strip() else "" for row in rows)
+    if not text.strip():
+        raise UserError(f"eval.perplexity.path={config.path}: the file is empty.")
+    return text
+
+
+def cut_text(text: str, config: PerplexityConfig, tokenizer: Any, vocab_size: int) -> TextWindows:
+    """Tokenize a text and cut it into windows. UserError where it is too short for one."""
     encode = _encoder(config, tokenizer)
     found = [
         (window, f"document{number}" if config.document_regex else "")
@@ -145,23 +165,6 @@ def _encoder(config: PerplexityConfig, tokenizer: Any) -> Callable[[str], list[i
     return encode
 
 
-def _read(config: PerplexityConfig, base: Path) -> str:
-    shipped = config.path.startswith("shipped:")
-    path = SHIPPED / f"{config.path.removeprefix('shipped:')}.txt" if shipped else base / config.path
-    if not path.is_file():
-        names = ", ".join(f"shipped:{p.stem}" for p in sorted(SHIPPED.glob("*.txt")))
-        raise UserError(f"eval.perplexity.path={config.path}: no such file. Give a text file, or one of: {names}.")
-    text = path.read_bytes().decode("utf-8")
-    if config.max_chars:
-        text = text[: config.max_chars]
-    if config.joiner:
-        rows = re.findall(r"[^\n]*\n|[^\n]+", text)  # as a text file is read line by line, newlines kept
-        text = config.joiner.join(row if row.strip() else "" for row in rows)
-    if not text.strip():
-        raise UserError(f"eval.perplexity.path={config.path}: the file is empty.")
-    return text
-
-
 def _split(text: str, regex: str) -> list[str]:
     """Documents: a match of the regex begins a new one; what stands before the first match is one too."""
     if not regex:
@@ -170,5 +173,5 @@ def _split(text: str, regex: str) -> list[str]:
     if not at:
         raise UserError(f"eval.perplexity.document_regex={regex!r} matches nothing in this text.")
     ends = [*at, len(text)]
-    parts = [text[: at[0]], *(text[a:b] for a, b in zip(ends, ends[1:], strict=False))]
+    parts = [text[: at[0]], *(text[a:b] for a, b in pairwise(ends))]
     return [part for part in parts if part.strip()]

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from lm_eval.api.instance import Instance
-from lm_eval.api.task import Task
 
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
@@ -22,7 +20,13 @@ from harness.score.encode import Encoder
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
 
-UNITS = {"nll": "nats/token", "margin": "nats", "kl": "nats/token", "acc": "share of items", "acc_norm": "share of items"}
+UNITS = {
+    "nll": "nats/token",
+    "margin": "nats",
+    "kl": "nats/token",
+    "acc": "share of items",
+    "acc_norm": "share of items",
+}
 LOWER_IS_BETTER = ("nll", "kl")
 TEMPLATE = (
     "doc_to_text", "doc_to_target", "doc_to_choice", "description", "target_delimiter", "fewshot_delimiter",
@@ -35,7 +39,7 @@ class Question:
     """One document of a task: its requests and what is known of it."""
 
     doc: dict[str, Any]
-    instances: list[Instance]
+    instances: list[Any]  # lm_eval Instances
     gold: list[int]  # right choices; empty where the task has none
     item: str
     document: str
@@ -48,7 +52,7 @@ class TaskItems:
 
     subset: str
     name: str
-    task: Task
+    task: Any  # an lm_eval Task; its annotations say less than it does
     questions: list[Question]
     encoder: Encoder
     vocab_size: int
@@ -63,14 +67,14 @@ class TaskItems:
                 self._spans[id(instance)] = range(len(self.sequences), len(self.sequences) + len(made))
                 self.sequences += made
 
-    def _encode(self, instance: Instance, question: Question) -> list[TokenSequence]:
+    def _encode(self, instance: Any, question: Question) -> list[TokenSequence]:
         item = f"{self.name}, item {question.item}"
         if instance.request_type == "loglikelihood":
             return [self.encoder.pair(*instance.args, item)]
         if instance.request_type == "loglikelihood_rolling":
             return self.encoder.rolling(instance.args[0], item)
         raise UserError(
-            f"{self.name}: this task asks for {instance.request_type}, which needs a whole model, not log-probabilities."
+            f"{self.name} asks for {instance.request_type}, which needs a whole model, not only its log-probabilities."
         )
 
     def results(self, scores: Scores) -> Results:
@@ -82,7 +86,7 @@ class TaskItems:
             "kl": by_sequence(scores.kl_AS, starts),
             "agree": by_sequence(scores.agree_AS.astype(float), starts),
         }
-        values: dict[str, list[list[Any]]] = defaultdict(list)  # metric -> arm -> question
+        values: dict[str, list[Any]] = defaultdict(list)  # metric -> arm -> question
         for arm in range(len(scores.logp_AS)):
             for metric, column in self._play_back(sums["logp"][arm], sums["misses"][arm] == 0).items():
                 values[metric].append(column)
@@ -102,7 +106,7 @@ class TaskItems:
                 total = float(logp_S[span.start : span.stop].sum())
                 rolling = instance.request_type == "loglikelihood_rolling"
                 answer = total if rolling else (total, bool(greedy_S[span.start]))
-                instance.resps = [answer] * instance.repeats
+                instance.resps = [answer] * (instance.repeats or 1)
                 instance.filtered_resps = {}
         self.task.apply_filters()
         columns: dict[str, list[Any]] = defaultdict(list)
@@ -131,7 +135,7 @@ class TaskItems:
     def _margins(self, logp_AS: np.ndarray) -> list[np.ndarray] | None:
         columns = []
         for question in self.questions:
-            choices = self.task.doc_to_choice(question.doc) if question.gold else []  # pyright: ignore
+            choices = self.task.doc_to_choice(question.doc) if question.gold else []
             firsts = [self._spans[id(i)].start for i in question.instances[: len(choices)]]
             wrong = [s for n, s in enumerate(firsts) if n not in question.gold]
             if not question.gold or not wrong:
@@ -191,11 +195,11 @@ class TaskItems:
 
     def _protocol(self) -> dict[str, Any]:
         return {
-            "num_fewshot": self.task.config.num_fewshot or 0,  # pyright: ignore
+            "num_fewshot": self.task.config.num_fewshot or 0,
             "sampler": self.sampler,
             "bos": self.encoder.bos,
             "output_type": str(self.task.OUTPUT_TYPE),
-            "target_delimiter": self.task.config.target_delimiter,  # pyright: ignore
+            "target_delimiter": self.task.config.target_delimiter,
             "acc_norm": "log-likelihood over characters of the choice",
             "version": str(self.task.VERSION),
         }
@@ -206,4 +210,3 @@ class TaskItems:
     def _template_hash(self) -> str:
         config = self.task.dump_config()
         return digest([{k: config.get(k) for k in TEMPLATE}, self.sampler])
-
