@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,24 +17,11 @@ import pandas as pd
 from harness.attribute import ArmLoss, arm_losses, mean_stderr
 from harness.config import AttributeConfig
 from harness.effects import scores_of
-from harness.errors import UserError
-from harness.files import to_json, write_atomic
 from harness.plan import Arm
+from harness.report.stored import COLUMNS, WHOLE_NUMBERS
+from harness.report.stored import read_report as read_report
+from harness.report.stored import write_table as write_table
 from harness.score.measure import Measure, Results, Summary, bands
-
-COLUMNS = (
-    "experiment run_id model model_sha base_lattice arm subset task band metric unit n_items n_documents n_tokens "
-    "value stderr base_value loss loss_lo loss_hi p_value p_adjusted verdict below_noise flips_to_wrong "
-    "flips_to_right kl_mean top1_agreement ffn_method ffn_precision ffn_group_size attention_method "
-    "attention_precision attention_group_size calib_inputs calib_overlap quantized_share bits_per_weight weight_bytes "
-    "ffn_bytes_saved attention_bytes_saved protocol config template_hash data_hash seed dtype device batch_tokens "
-    "seconds peak_bytes harness_version status reason"
-).split()
-
-WHOLE_NUMBERS = (
-    "n_items n_documents n_tokens flips_to_wrong flips_to_right ffn_group_size attention_group_size weight_bytes "
-    "ffn_bytes_saved attention_bytes_saved seed batch_tokens peak_bytes"
-).split()
 
 
 @dataclass
@@ -60,7 +46,9 @@ class Sheet:
     def losses(self) -> dict[tuple[int, str], dict[str, ArmLoss]]:
         """Loss of every arm by measure (its id) and band, with intervals and tests over all of them together."""
         keyed = {
-            (id(measure), band): scores_of(measure, self.arms, band) for measure in self.measures for band in bands(measure)
+            (id(measure), band): scores_of(measure, self.arms, band)
+            for measure in self.measures
+            for band in bands(measure)
         }
         noise = [arm.name for arm in self.arms if arm.is_noise]
         return dict(zip(keyed, arm_losses(list(keyed.values()), self.attribute, noise), strict=True))
@@ -201,22 +189,3 @@ def _against_base(measure: Measure, arm: int, chosen: np.ndarray, weights_N: np.
         "kl_mean": float(np.average(measure.kl_AN[arm, chosen], weights=weights_N)),
         "top1_agreement": float(np.average(measure.agree_AN[arm, chosen], weights=weights_N)),
     }
-
-
-def read_report(path: Any) -> pd.DataFrame:
-    """A report back as it was written: words stay words, whole numbers stay whole, only empty cells are missing."""
-    try:
-        frame = pd.read_csv(path, keep_default_na=False, na_values=[""], encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a report ({error}).") from error
-    for name in set(WHOLE_NUMBERS) & set(frame):
-        frame[name] = frame[name].astype("Int64")
-    return frame
-
-
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """A whole parquet or CSV file, or none: UTF-8, RFC 4180, dictionaries as JSON cells, empty cells where unknown."""
-    if path.suffix == ".parquet":
-        return write_atomic(path, lambda aside: frame.to_parquet(aside, index=False))
-    cells = frame.map(lambda cell: " ".join(to_json(cell).split()) if isinstance(cell, dict) else cell)
-    return write_atomic(path, lambda aside: cells.to_csv(aside, index=False, encoding="utf-8", lineterminator="\r\n"))
