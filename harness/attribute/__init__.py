@@ -4,7 +4,7 @@ from harness.attribute.arms import ArmLoss, arm_losses
 from harness.attribute.effects import Contrast, Game, contrasts
 from harness.attribute.losses import mean_stderr, paired_loss
 from harness.attribute.scores import Scores
-from harness.attribute.table import Effect, attribute, to_frame
+from harness.attribute.table import Effect, attribute, read_effects, to_frame
 from harness.attribute.verdict import noise_floor
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "mean_stderr",
     "noise_floor",
     "paired_loss",
+    "read_effects",
     "to_frame",
 ]

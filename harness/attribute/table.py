@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from harness.attribute.reading import Reading, difference_of_subsets, inherit_he
 from harness.attribute.scores import Scores
 from harness.attribute.shares import Share, shares
 from harness.config import AttributeConfig
+from harness.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,17 @@ def to_frame(effects: Sequence[Effect]) -> pd.DataFrame:
     """Rows as a table with the columns of attribution.csv; whole numbers stay whole beside empty cells."""
     frame = pd.DataFrame([vars(effect) for effect in effects], columns=[f.name for f in fields(Effect)])
     return frame.astype({"weights": "Int64", "bytes_saved": "Int64", "below_noise": "boolean"})
+
+
+def read_effects(path: Path) -> list[Effect]:
+    """attribution.csv as it was written: only empty cells are missing. UserError: not such a file."""
+    try:
+        frame = pd.read_csv(path, keep_default_na=False, na_values=[""], encoding="utf-8")
+        frame["reason"] = frame["reason"].fillna("")
+        cells = frame.astype(object).where(frame.notna(), None)
+        return [Effect(*row) for row in cells[[f.name for f in fields(Effect)]].itertuples(index=False)]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path}: not an attribution table ({error})") from error
 
 
 def _readings(single: Sequence[Reading]) -> list[Reading]:
