@@ -70,7 +70,7 @@ class TaskItems:
     def _encode(self, instance: Any, question: Question) -> list[TokenSequence]:
         item = f"{self.name}, item {question.item}"
         if instance.request_type == "loglikelihood":
-            return [self.encoder.pair(*instance.args, item)]
+            return [self.encoder.pair(*instance.args, item=item)]
         if instance.request_type == "loglikelihood_rolling":
             return self.encoder.rolling(instance.args[0], item)
         raise UserError(
