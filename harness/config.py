@@ -230,6 +230,10 @@ class EvalConfig:
     bos: BosUse = BosUse.auto
     seed: int = 1234  # few-shot draws
 
+    def by_subset(self) -> dict[str, list[str]]:
+        """Tasks by the subset they belong to."""
+        return {"general": self.general, "knowledge": self.knowledge, "context": self.context}
+
 
 @dataclass
 class EngineConfig:

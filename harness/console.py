@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pandas as pd
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -15,7 +17,9 @@ from rich.table import Table
 from harness.plan import Arm
 from harness.scheme import Scheme
 
-WIDTH = 150  # columns of a table off a terminal
+WIDTH = 190  # columns of a table off a terminal
+ATTRIBUTED = ("nll", "kl")  # shown; attribution.csv has the others
+MOST_ARMS = 4  # side by side
 LINE_EVERY = 10.0  # seconds between progress lines off a terminal
 
 
@@ -81,24 +85,57 @@ def _scheme_cells(scheme: Scheme) -> tuple[str, ...]:
 
 
 def show_report(report: pd.DataFrame) -> None:
-    """The main numbers of a run: every task over all its items, arms side by side."""
-    table = Table(title="loss against base, with interval (positive is worse)")
-    for name in ("subset", "task", "metric", "items", "arm", "base", "value", "loss", "interval", "verdict"):
-        table.add_column(name, justify="right" if name in ("items", "base", "value", "loss") else "left")
-    shown = report[report["band"].isin(["", None]) | report["band"].isna()]
-    for _, row in shown[shown["arm"] != "base"].iterrows():
-        known = pd.notna(row["loss_lo"])
-        interval = f"{row['loss_lo']:+.4f} .. {row['loss_hi']:+.4f}" if known else ""
-        table.add_row(
-            row["subset"],
-            row["task"],
-            row["metric"],
-            str(row["n_items"]),
-            row["arm"],
-            f"{row['base_value']:.4f}",
-            f"{row['value']:.4f}",
-            f"{row['loss']:+.4f}",
-            interval,
-            row["verdict"] if pd.notna(row["verdict"]) else "",
-        )
-    console().print(table)
+    """Every metric of every task over all its items: base, and how much worse each arm is."""
+    rows = report[report["band"].isna()].to_dict("records")
+    arms = [arm for arm in dict.fromkeys(r["arm"] for r in rows) if arm != "base" and not arm.startswith("noise.")]
+    table = Table(title="loss against base, 95 % interval in brackets (positive is worse)", box=box.SIMPLE_HEAD)
+    for name in ("subset", "task", "metric", "items", "base"):
+        table.add_column(name, justify="right" if name in ("items", "base") else "left")
+    for arm in arms[:MOST_ARMS]:
+        table.add_column(arm, justify="right")
+    cells: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault((row["subset"], row["task"], row["metric"]), {})[row["arm"]] = row
+    for key, by_arm in cells.items():
+        base = by_arm["base"]
+        losses = [_loss_cell(by_arm[arm]) for arm in arms[:MOST_ARMS]]
+        table.add_row(*key, str(base["n_items"]), f"{base['value']:.4g}", *losses)
+    out = console()
+    out.print(table)
+    if len(arms) > MOST_ARMS:
+        out.print(f"{len(arms) - MOST_ARMS} more arms are in report.csv")
+
+
+def _loss_cell(row: Mapping[str, Any]) -> str:
+    text = f"{row['loss']:+.4f}"
+    if pd.notna(row["loss_lo"]):
+        text += f" [{row['loss_lo']:+.3f}, {row['loss_hi']:+.3f}]"
+    return f"{text} {row['verdict']}" if pd.notna(row["verdict"]) else text
+
+
+def show_attribution(effects: pd.DataFrame) -> None:
+    """Each player's part of the loss: alone, restored, their mean (Shapley) with interval, and its share."""
+    chosen = effects[effects["kind"].isin(["alone", "restored", "shapley"]) & effects["metric"].isin(ATTRIBUTED)]
+    parts: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in chosen.to_dict("records"):
+        parts.setdefault((row["subset"], row["task"], row["metric"], row["player"]), {})[row["kind"]] = row
+    table = Table(title="whose loss: alone and restored, their mean, its share of the total", box=box.SIMPLE_HEAD)
+    for name in ("subset", "task", "metric", "player", "alone", "restored", "mean", "share"):
+        table.add_column(name, justify="left" if name in ("subset", "task", "metric", "player") else "right")
+    for key, kinds in parts.items():
+        if "shapley" not in kinds:
+            continue
+        both = [f"{kinds[kind]['loss']:+.4f}" if kind in kinds else "" for kind in ("alone", "restored")]
+        table.add_row(*(str(k) for k in key), *both, *_part_cells(kinds["shapley"]))
+    if table.row_count:
+        console().print(table)
+
+
+def _part_cells(row: Mapping[str, Any]) -> tuple[str, str]:
+    mean = f"{row['loss']:+.4f}"
+    if pd.notna(row["lo"]):
+        mean += f" [{row['lo']:+.3f}, {row['hi']:+.3f}]"
+    if pd.isna(row["share"]):
+        return mean, "withheld" if row["reason"] else ""
+    share = f"{row['share']:.2f}"
+    return mean, f"{share} [{row['share_lo']:.2f}, {row['share_hi']:.2f}]" if pd.notna(row["share_lo"]) else share

@@ -26,7 +26,10 @@ def run_id(config: RunConfig, facts: dict[str, Any]) -> str:
         del settings[name]
     for name in ("memory_gib", "head_tokens"):
         del settings["engine"][name]
-    del settings["eval"]["perplexity"]["path"]  # the text's hash stands for it
+    # Hashes of texts, tasks and calibration tokens stand for where they come from.
+    del settings["eval"]["perplexity"]["path"], settings["calib"]["path"]
+    for name in config.eval.by_subset():
+        del settings["eval"][name]
     text = json.dumps([settings, facts, code_version()], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

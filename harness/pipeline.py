@@ -13,10 +13,10 @@ import pandas as pd
 
 import harness
 from harness.attribute import attribute, to_frame
-from harness.calibrate import draw_samples
+from harness.calibrate import Draw, draw_samples
 from harness.calibration import Calibration
 from harness.config import AttributeConfig, CalibInputs, RunConfig
-from harness.console import progress, show_plan, show_report
+from harness.console import progress, show_attribution, show_plan, show_report
 from harness.design import build_arms, noise_arms, with_draws
 from harness.effects import game_of, scores_of
 from harness.files import RunFolder, to_json, write_text
@@ -24,6 +24,7 @@ from harness.identity import code_version, run_id
 from harness.model.cache import cache_folder
 from harness.model.load import Model, open_model
 from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
+from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
 from harness.report.cells import arm_cells, arm_facts, peak_bytes, run_cells, site_rows, versions
 from harness.report.tables import Sheet, read_report, write_table
@@ -45,6 +46,7 @@ class Outcome:
 
 def run(config: RunConfig, start: Path) -> Outcome:
     """Plan, score every arm in one pass, and write the reports. `start`: where relative paths begin."""
+    config = anchored(config, start)
     sources = find(config.eval, start)
     model = open_model(config.model)
     rules = resolve(model.all_sites, config.quant)
@@ -56,24 +58,31 @@ def run(config: RunConfig, start: Path) -> Outcome:
         show_plan(arms, rules.notes)
         return Outcome("planned")
     work = gather(sources, config.eval, model)
-    folder = RunFolder(start / config.outputs / config.experiment / run_id(config, _facts(model, work)))
+    draws = draw_all(config, model, arms, start)
+    identity = run_id(config, _facts(model, work, draws))
+    folder = RunFolder(Path(config.outputs) / config.experiment / identity)
     with folder.locked(config.harness.on_locked) as mine:
         if not mine:
             return Outcome("locked", folder.path)
         if folder.done and not config.harness.force:
-            show_report(read_report(folder.path / "report.csv"))
+            _show(folder)
             return Outcome("already done", folder.path)
         with _logged(folder, config):
-            _measure(config, model, arms, work, folder, start)
+            _measure(config, model, arms, work, draws, folder)
     return Outcome("done", folder.path)
 
 
 def _measure(
-    config: RunConfig, model: Model, arms: list[Arm], work: Sequence[Scorable], folder: RunFolder, start: Path
+    config: RunConfig,
+    model: Model,
+    arms: list[Arm],
+    work: Sequence[Scorable],
+    draws: Sequence[Draw],
+    folder: RunFolder,
 ) -> None:
     begun = time.monotonic()
     weigher = Weigher(model.sites, config.quant.indivisible)
-    calibration = calibrate(config, model, arms, start)
+    calibration = calibrate(config, model, draws)
     scores = score(config, model, arms, work, weigher, calibration)
     results = _results(scores, work)
     seconds = time.monotonic() - begun
@@ -89,7 +98,12 @@ def _measure(
     for name, table in tables.items():
         write_table(table, folder.path / name)
     folder.finish(_summary(config, model, arms, seconds), list(tables))
+    _show(folder)
+
+
+def _show(folder: RunFolder) -> None:
     show_report(read_report(folder.path / "report.csv"))
+    show_attribution(read_report(folder.path / "attribution.csv"))
 
 
 def score(
@@ -111,11 +125,17 @@ def score(
         return stream.score(list(batches(packs, config.engine.batch_tokens)), int(slots(sequences)[-1]))
 
 
-def calibrate(config: RunConfig, model: Model, arms: Sequence[Arm], start: Path) -> Calibration | None:
-    """Calibration tokens where any arm's method looks at inputs."""
+def draw_all(config: RunConfig, model: Model, arms: Sequence[Arm], start: Path) -> list[Draw]:
+    """Calibration tokens of every seed; none where no arm's method looks at inputs."""
     if not any(arm.calibrated for arm in arms):
+        return []
+    return [draw_samples(config.calib, model.tokenizer, seed, start) for seed in config.calib.seeds]
+
+
+def calibrate(config: RunConfig, model: Model, draws: Sequence[Draw]) -> Calibration | None:
+    """What the engine needs to gather statistics of the draws."""
+    if not draws:
         return None
-    draws = [draw_samples(config.calib, model.tokenizer, seed, start) for seed in config.calib.seeds]
     folder = cache_folder() / "statistics" if config.calib.keep else None
     sequential = config.calib.inputs is CalibInputs.quantized
     return Calibration(model, draws, sequential, config.engine.batch_tokens, folder)
@@ -138,13 +158,14 @@ def _results(scores: Scores, work: Sequence[Scorable]) -> list[Results]:
     return results
 
 
-def _facts(model: Model, work: Sequence[Scorable]) -> dict:
+def _facts(model: Model, work: Sequence[Scorable], draws: Sequence[Draw]) -> dict:
     return {
         "model": model.sha,
         "dtype": str(model.dtype),
         "device": model.device.type,
         "attention": model.module.config._attn_implementation,
         "sequences": [(task.subset, task.name, task.fingerprint) for task in work],
+        "calibration": [draw.digest for draw in draws],
     }
 
 

@@ -35,10 +35,10 @@ class Encoder:
     def encode(self, text: str) -> list[int]:
         """Token ids, with one BOS or none."""
         bos = self.tokenizer.bos_token_id
-        if self.bos is BosUse.always and bos is None:
+        if self.bos == BosUse.always and bos is None:
             raise UserError("eval.bos=always: this tokenizer has no BOS token. Use auto or never.")
-        ids = self.tokenizer(text, add_special_tokens=self.bos is BosUse.auto, verbose=False)["input_ids"]
-        if self.bos is BosUse.always and ids[:1] != [bos]:
+        ids = self.tokenizer(text, add_special_tokens=self.bos == BosUse.auto, verbose=False)["input_ids"]
+        if self.bos == BosUse.always and ids[:1] != [bos]:
             return [bos, *ids]
         while bos is not None and ids[:2] == [bos, bos]:
             ids = ids[1:]

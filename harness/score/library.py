@@ -28,13 +28,12 @@ from harness.score.encode import Encoder
 from harness.score.tasks import Question, TaskItems
 
 SUITES = Path(__file__).parent.parent / "data" / "suites"
-SUBSETS = ("general", "knowledge", "context")
 
 
 def find_tasks(config: EvalConfig, base: Path) -> list[tuple[str, Task]]:
     """Every task of every subset, its data loaded. UserError names an unknown task, or data that cannot be had."""
     quiet()
-    found = [(subset, task) for subset in SUBSETS for spec in getattr(config, subset) for task in load(spec, base)]
+    found = [(subset, task) for subset, specs in config.by_subset().items() for s in specs for task in load(s, base)]
     names = Counter((subset, task.task_name) for subset, task in found)
     if twice := [f"{task} in eval.{subset}" for (subset, task), count in names.items() if count > 1]:
         raise UserError(f"{', '.join(twice)}: listed twice. List every task once.")
