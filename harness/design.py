@@ -52,6 +52,8 @@ def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
             "quant: every method is `keep`, so there is nothing to measure. "
             "Set quant.ffn.method or quant.attention.method, or choose an experiment: +exp=int4_ffn_only."
         )
+    if design.players is Players.experts and all(site.expert is None for site in plan):
+        raise UserError("design.players=experts: no quantized site of this model is an expert's. Use blocks or roles.")
     owner = {site: player_of(site, design, layers) for site in plan}
     players = sorted(dict.fromkeys(owner.values()), key=lambda player: not player.startswith("ffn"))
     arms = [base_arm()]

@@ -12,18 +12,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from fnmatch import fnmatchcase, translate
 from functools import cached_property
 from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import QuantConfig
 from harness.errors import UserError
 from harness.model.lattice import nests
 from harness.model.sites import Site
 from harness.scheme import Indivisible, Scheme
-from harness.supported import wants_inputs
+from harness.supported import check_scheme, wants_inputs
 
 @dataclass(frozen=True)
 class Noise:
@@ -124,9 +127,10 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
         for loser, count in Counter(winner[s] for s in hit if s in winner).items():
             before = quant.overrides[loser]["match"]
             notes.append(f"override {number} ({pattern}) shadows override {loser} ({before}) on {count} sites")
+        where = f"quant.overrides[{number}]"
+        made = {block: _changed(getattr(quant, block), changes, where) for block in {site.block for site in hit}}
         for site in hit:
-            winner[site] = number
-            plan[site] = _changed(getattr(quant, site.block), changes, f"quant.overrides[{number}]")
+            winner[site], plan[site] = number, made[site.block]
     return Rules({site: scheme for site, scheme in plan.items() if scheme.touches}, notes)
 
 
@@ -145,10 +149,14 @@ def _rule(rule: dict[str, Any], number: int) -> tuple[str, dict[str, Any]]:
 
 
 def _changed(scheme: Scheme, changes: dict[str, Any], where: str) -> Scheme:
+    """The scheme with some fields set, typed as those of a block are and checked as they are."""
     try:
-        return replace(scheme, **changes)
-    except ValueError as error:
-        raise UserError(f"{where}.{error}") from None
+        made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(scheme), changes))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{where}.{error.full_key}: {str(error).splitlines()[0]}") from error
+    assert isinstance(made, Scheme)
+    check_scheme(made, where)
+    return made
 
 
 def check_groups(plan: Mapping[Site, Scheme], indivisible: Indivisible) -> None:

@@ -5,8 +5,7 @@ import pytest
 from harness.config import QuantConfig
 from harness.errors import UserError
 from harness.model.sites import Site
-from harness.plan import check_groups, matches, resolve, trunk_counts
-from harness.plan import Arm, base_arm
+from harness.plan import Arm, base_arm, check_groups, matches, resolve, trunk_counts
 from harness.scheme import Indivisible, Method, Scheme
 
 ROLES = {"ffn": ("gate", "up", "down"), "attention": ("q", "k", "v", "o")}
@@ -14,7 +13,9 @@ ROLES = {"ffn": ("gate", "up", "down"), "attention": ("q", "k", "v", "o")}
 
 def sites(layers=3, hidden=64, intermediate=96):
     return [
-        Site(f"layers.{i}.{block}.{role}", i, block, role, "m", "weight", 64, intermediate if role == "down" else hidden)
+        Site(
+            f"layers.{i}.{block}.{role}", i, block, role, "m", "weight", 64, intermediate if role == "down" else hidden
+        )
         for i in range(layers)
         for block, roles in ROLES.items()
         for role in roles
@@ -49,7 +50,12 @@ def test_layer_ranges_are_numbers_not_text():
 def test_last_match_wins_and_what_it_shadows_is_told():
     rules = resolve(
         sites(),
-        quant(overrides=[{"match": "layers.*.ffn.gate", "precision": "int8"}, {"match": "layers.0-1.*.*", "group_size": 16}]),
+        quant(
+            overrides=[
+                {"match": "layers.*.ffn.gate", "precision": "int8"},
+                {"match": "layers.0-1.*.*", "group_size": 16},
+            ]
+        ),
     )
     by_name = {site.name: scheme for site, scheme in rules.plan.items()}
     assert by_name["layers.0.ffn.gate"].group_size == 16
@@ -65,7 +71,9 @@ def test_pattern_without_a_match_is_an_error(pattern):
         resolve(sites(), quant(overrides=[{"match": pattern, "precision": "int8"}]))
 
 
-@pytest.mark.parametrize("rule", [{"match": "*", "precison": "int8"}, {"match": "*"}, {"precision": "int8"}, {"match": 3, "damp": 1}])
+@pytest.mark.parametrize(
+    "rule", [{"match": "*", "precison": "int8"}, {"match": "*"}, {"precision": "int8"}, {"match": 3, "damp": 1}]
+)
 def test_malformed_rule_is_an_error(rule):
     with pytest.raises(UserError, match=r"quant.overrides\[0\]"):
         resolve(sites(), quant(overrides=[rule]))
@@ -74,6 +82,21 @@ def test_malformed_rule_is_an_error(rule):
 def test_bad_value_in_a_rule_names_the_choices():
     with pytest.raises(UserError, match="int2, int3"):
         resolve(sites(), quant(overrides=[{"match": "*", "precision": "int7"}]))
+
+
+@pytest.mark.case("H10")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("group_size", "abc"), ("group_size", 0), ("symmetric", "maybe"), ("precision", None), ("damp", "x")],
+)
+def test_values_in_a_rule_are_typed_and_checked_as_those_of_a_block(field, value):
+    with pytest.raises(UserError, match=rf"quant.overrides\[0\].*{field}"):
+        resolve(sites(), quant(overrides=[{"match": "*", field: value}]))
+
+
+def test_a_rule_makes_a_scheme_that_its_method_can_do_or_is_refused():
+    with pytest.raises(UserError, match=r"quant.overrides\[0\].*gptq cannot do precision=nf4"):
+        resolve(sites(), quant(overrides=[{"match": "*", "method": "gptq", "precision": "nf4"}]))
 
 
 def test_override_to_keep_takes_a_site_out():
