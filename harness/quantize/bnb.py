@@ -33,7 +33,7 @@ CPU_STEPS = 65535
 
 def round_to_table(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
     """Codes of nf4 or fp4. With `double_quant` codes fit the exact scale, which is rounded afterwards, as there."""
-    form, w_OI = FORMATS[scheme.precision], w_OI.float()
+    form = FORMATS[scheme.precision]
     top_OG = largest(w_OI, group_size)
     facts = {"group_size": group_size, "zero_groups": int((top_OG == 0).sum())}
     scale_OG, wide_OG = store(top_OG, torch.float32 if scheme.double_quant else getattr(torch, scheme.scale_dtype))

@@ -29,7 +29,7 @@ from harness.scheme import Precision, Scheme
 
 def round_floats(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
     """Codes of fp8_e4m3, mxfp4 or nvfp4 by rounding."""
-    form, w_OI = FORMATS[scheme.precision], w_OI.float()
+    form = FORMATS[scheme.precision]
     top_OG = largest(w_OI, group_size)
     scale_OG, bits, facts = SCALES[scheme.precision](top_OG, scheme)
     scale_OG = torch.where(scale_OG == 0, 1.0, scale_OG)

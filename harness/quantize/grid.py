@@ -34,6 +34,7 @@ from harness.errors import UserError
 from harness.quantize.formats import Format
 from harness.scheme import RangeRule
 
+WEIGHTS_AT_ONCE = 2**22  # float32 temporaries of 16 MB stay near the cache, whatever the matrix
 SYMMETRIC = (RangeRule.qmax, RangeRule.half)
 
 

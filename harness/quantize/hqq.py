@@ -22,7 +22,7 @@ from torch import Tensor
 
 from harness.quantize import grid
 from harness.quantize.formats import FORMATS, Format
-from harness.quantize.grid import Grid, chunks, of_chunks
+from harness.quantize.grid import WEIGHTS_AT_ONCE, Grid, chunks, of_chunks
 from harness.quantize.pack import packed_bits
 from harness.quantize.result import Quantized, scale_bits
 from harness.scheme import RangeRule, Scheme
@@ -53,28 +53,34 @@ def search(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
 
 
 def find_zeros(w_OI: Tensor, scale_OG: Tensor, zero_OG: Tensor, size: int, form: Format) -> Tensor:
-    """Zero points [O, G] by the half-quadratic search from these."""
-    weights = chunks(w_OI, size)
-    scales, zeros = of_chunks(scale_OG, w_OI, size), of_chunks(zero_OG, w_OI, size)
+    """Zero points [O, G] by the half-quadratic search from these. Takes a few rows at a time, to stay in the cache."""
+    rows = max(1, WEIGHTS_AT_ONCE // w_OI.shape[1])
     beta, best = BETA, torch.inf
     for _ in range(ROUNDS):
-        steps = [_step(*parts, form, beta) for parts in zip(weights, scales, zeros, strict=True)]
-        zeros = [zero_OG1 for zero_OG1, _ in steps]
-        error = sum(float(part) for _, part in steps) / w_OI.numel()
+        parts = zip(w_OI.split(rows), scale_OG.split(rows), zero_OG.split(rows), strict=True)
+        steps = [_step(*part, size, form, beta) for part in parts]
+        zero_OG = torch.cat([zero_RG for zero_RG, _ in steps])
+        error = sum(part for _, part in steps)
         if not error < best:
             break
         best, beta = error, beta * GROWTH
-    return torch.cat(zeros, dim=1).squeeze(-1)
+    return zero_OG
 
 
-def _step(w_OGS: Tensor, scale_OG1: Tensor, zero_OG1: Tensor, form: Format, beta: float) -> tuple[Tensor, Tensor]:
+def _step(
+    w_OI: Tensor, scale_OG: Tensor, zero_OG: Tensor, size: int, form: Format, beta: float
+) -> tuple[Tensor, float]:
     """The next zero points, and the summed error before it."""
-    unit_OGS = w_OGS / scale_OG1
-    codes_OGS = (unit_OGS + zero_OG1).round_().clamp_(0, form.levels)
-    error_OGS = w_OGS - (codes_OGS - zero_OG1) * scale_OG1
-    size_OGS = error_OGS.abs()
-    shrunk_OGS = (size_OGS - size_OGS.pow(NORM - 1) / beta).clamp_(min=0).mul_(error_OGS.sign())
-    return (codes_OGS - (w_OGS - shrunk_OGS) / scale_OG1).mean(-1, keepdim=True), size_OGS.sum()
+    zeros, total = [], 0.0
+    parts = zip(chunks(w_OI, size), of_chunks(scale_OG, w_OI, size), of_chunks(zero_OG, w_OI, size), strict=True)
+    for w_OGS, scale_OG1, zero_OG1 in parts:
+        codes_OGS = (w_OGS / scale_OG1).add_(zero_OG1).round_().clamp_(0, form.levels)
+        error_OGS = w_OGS - (codes_OGS - zero_OG1).mul_(scale_OG1)
+        size_OGS = error_OGS.abs()
+        shrunk_OGS = size_OGS.pow(NORM - 1).div_(-beta).add_(size_OGS).clamp_(min=0).mul_(error_OGS.sign_())
+        zeros.append(codes_OGS.sub_(shrunk_OGS.neg_().add_(w_OGS).div_(scale_OG1)).mean(-1))
+        total += float(size_OGS.sum())
+    return torch.cat(zeros, dim=1), total
 
 
 def encode(w_OI: Tensor, lattice: Grid, size: int, form: Format) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from harness.quantize.formats import Format
-from harness.quantize.grid import chunks, of_chunks
+from harness.quantize.grid import WEIGHTS_AT_ONCE, chunks, of_chunks
 
 
 def nearest(x: Tensor, form: Format) -> Tensor:
@@ -23,11 +23,15 @@ def nearest(x: Tensor, form: Format) -> Tensor:
 
 
 def encode(w_OI: Tensor, scale_OG: Tensor, size: int, form: Format) -> Tensor:
-    """Codes (uint8 [O, I]) of weights in groups of `size` with these scales."""
+    """Codes (uint8 [O, I]) of weights in groups of `size` with these scales. Takes a few rows at a time."""
     codes_OI = torch.empty(w_OI.shape, dtype=torch.uint8, device=w_OI.device)
-    parts = zip(chunks(w_OI, size), chunks(codes_OI, size), of_chunks(scale_OG, w_OI, size), strict=True)
-    for w_OGS, codes_OGS, scale_OG1 in parts:
-        codes_OGS.copy_(nearest(w_OGS / scale_OG1, form))
+    rows = max(1, WEIGHTS_AT_ONCE // w_OI.shape[1])
+    for some_OI, some_codes_OI, some_OG in zip(
+        w_OI.split(rows), codes_OI.split(rows), scale_OG.split(rows), strict=True
+    ):
+        parts = zip(chunks(some_OI, size), chunks(some_codes_OI, size), of_chunks(some_OG, some_OI, size), strict=True)
+        for w_OGS, codes_OGS, scale_OG1 in parts:
+            codes_OGS.copy_(nearest(w_OGS.float() / scale_OG1, form))
     return codes_OI
 
 

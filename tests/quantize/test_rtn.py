@@ -195,10 +195,19 @@ def test_half_precision_weights_are_taken_as_they_are(dtype):
     assert torch.equal(q.dequantize(), quantize(w_OI.float(), scheme()).dequantize())
 
 
-def test_rows_taken_in_pieces_give_the_same_codes(monkeypatch):
-    w_OI = torch.randn(7, 32)
-    whole = quantize(w_OI, scheme())
-    monkeypatch.setattr("harness.quantize.rtn.WEIGHTS_AT_ONCE", 64)
-    pieces = quantize(w_OI, scheme())
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"method": "hqq", "precision": "int4", "rule": (False, "auto")},
+        {"method": "bnb", "precision": "nf4", "group_size": 32, "rule": (True, "auto")},
+    ],
+)
+def test_rows_taken_in_pieces_give_the_same_codes(monkeypatch, fields):
+    w_OI = torch.randn(7, 64)
+    whole = quantize(w_OI, scheme(**fields))
+    for module in ("grid", "hqq", "table"):
+        monkeypatch.setattr(f"harness.quantize.{module}.WEIGHTS_AT_ONCE", 128)
+    pieces = quantize(w_OI, scheme(**fields))
     assert torch.equal(whole.dequantize(), pieces.dequantize())
     assert whole.storage == pieces.storage
