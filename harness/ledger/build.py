@@ -49,9 +49,14 @@ def build(config: LedgerConfig) -> Ledger:
             "share_by_ratio": params.by_ratio(shape, options),
             "group_fit": checks.group_fit(shape, options),
         },
-        notes=checks.notes(shape, options),
+        notes=[_plans(options), *checks.notes(shape, options)],
         shape=shape,
     )
+
+
+def _plans(options: LedgerOptions) -> str:
+    size = "whole rows" if options.plan_group_size == -1 else f"groups of {options.plan_group_size}"
+    return f"Decode plans: {options.plan_precision} in {size} for ffn, attention or both; the rest in 16 bits."
 
 
 def _check(options: LedgerOptions) -> None:

@@ -84,7 +84,7 @@ def group_fit(shape: Shape, options: LedgerOptions) -> list[dict[str, Any]]:
     the planned size; 0 where that size does not divide at all, None where the matrix is not cut.
     """
     sizes = sorted({*USUAL_GROUPS, *(g for g in options.group_sizes if g > 0)})
-    first = {(m.role, m.part, m.in_features): m for m in reversed(shape.matrices)}
+    distinct = {(m.role, m.part, m.in_features): m for m in shape.matrices}
     return [
         {
             "role": f"{m.role} {m.part}".strip(),
@@ -93,7 +93,7 @@ def group_fit(shape: Shape, options: LedgerOptions) -> list[dict[str, Any]]:
             **{f"tp{degree}": _fitting(m, _units(m, shape), degree, sizes) for degree in options.tensor_parallel},
             "largest_degree": _largest_degree(m, _units(m, shape), max(1, options.plan_group_size)),
         }
-        for m in reversed(first.values())
+        for m in distinct.values()
     ]
 
 

@@ -2,9 +2,9 @@
 
     step >= max( (weight bytes + batch x cache bytes) / bandwidth,   batch x FLOPs a token / peak FLOP/s )
 
-A bound, not a forecast: launch overheads, unpacking of codes and imperfect bandwidth come on top. At batch 1 the
-weights are nearly all: 14 GB at 3350 GB/s take 4.18 ms. In a mixture of experts a step of b tokens, each choosing k of
-E experts as if by lot, touches E (1 - (1 - k/E)^b) of them.
+A bound, not a forecast: launch overheads, unpacking of codes and imperfect bandwidth come on top, and whether the
+weights fit is not looked at. At batch 1 the weights are nearly all: 14 GB at 3350 GB/s take 4.18 ms. In a mixture of
+experts a step of b tokens, each choosing k of E experts as if by lot, touches E (1 - (1 - k/E)^b) of them.
 
 Bandwidths and dense 16-bit peaks are the makers' public figures, named in each record.
 """

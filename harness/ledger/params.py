@@ -111,7 +111,7 @@ def by_role(shape: Shape) -> list[dict[str, Any]]:
             row["layers"] += kind.count
             row["total"] += kind.count * m.weights
             row["active"] += kind.count * m.active_weights
-    outside = {"input table": shape.embedding, "output table": shape.head, **shape.others}
+    outside = {"input": shape.embedding, "output": shape.head, **shape.others}
     rows |= {name: _outside_row(name, count) for name, count in outside.items() if count}
     return [{**row, "total_share": row["total"] / totals(shape)["all"]} for row in rows.values()]
 
@@ -134,7 +134,7 @@ def _role_row(m: Matrix, layer_share: float) -> dict[str, Any]:
 
 def _outside_row(name: str, count: int) -> dict[str, Any]:
     sizes = dict.fromkeys(("out_features", "in_features", "count", "matrix", "layer", "layer_share"))
-    block = "embedding" if name.endswith("table") else "other"
+    block = "embedding" if name in ("input", "output") else "other"
     return {"block": block, "role": name, **sizes, "layers": None, "total": count, "active": count}
 
 

@@ -18,7 +18,7 @@ TITLES = {
     "roles": "Parameters by block and role",
     "layers": "Layers, where they differ",
     "bytes": "Bytes by precision and group size; model: with only the blocks, or everything quantized",
-    "decode": "Decode bound: weights read once a step, cache of every sequence",
+    "decode": "Decode bound by public bandwidths (sources in JSON): weights read once a step, cache of every sequence",
     "training_state": "Training state",
     "activations": "FFN activations of one layer",
     "share_by_ratio": "FFN share of a layer by d_ff / d_model and query heads per KV head",
@@ -96,7 +96,7 @@ def _table(title: str, rows: Rows) -> Table:
     columns = [name for name in rows[0] if name not in HIDDEN]
     for name in columns:
         justify = "left" if all(isinstance(row[name], str) for row in rows) else "right"
-        header = name.removesuffix("_bytes").removesuffix("_features").replace("_", " ")
+        header = name.removesuffix("_bytes").removesuffix("_features").replace("_", "\n")
         table.add_column(header, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(shown(name, row[name]) for name in columns))

@@ -84,7 +84,7 @@ def _row(shape: Shape, precision: str, group_size: int | str, scheme: Scheme | N
 def _codes_only(shape: Shape, precision: Precision) -> dict[str, Any]:
     """What the bare codes take: N bytes at 8 bits, N/2 at 4."""
     counts, part = totals(shape), FORMATS[precision].bits / 8
-    return _saved(shape, precision, "codes only", *(counts[b] * part for b in ("ffn", "attention", "embedding")))
+    return _saved(shape, precision, "codes", *(counts[b] * part for b in ("ffn", "attention", "embedding")))
 
 
 def _saved(

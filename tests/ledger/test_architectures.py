@@ -29,7 +29,7 @@ def test_counts_agree_with_the_model(name: str, tmp_path: Path) -> None:
     assert as_csv(ledger)
 
 
-# These cache more than they have to: Falcon its few key-value heads once per query head, DeepSeek expanded keys and values.
+# These cache more than they have to: Falcon each key-value head once per query head, DeepSeek expanded keys and values.
 WASTEFUL = ("falcon", "deepseek_v3", "deepseek_v3_plain_q")
 
 
@@ -60,7 +60,7 @@ def test_a_runs_bytes_and_the_ledgers_agree(name: str, tmp_path: Path) -> None:
     model = tiny(name)
     model.config.save_pretrained(tmp_path)
     ledger = build(LedgerConfig(model=ModelChoice(source=Source.hf, path=str(tmp_path))))
-    row = next(r for r in ledger.tables["bytes"] if (r["precision"], r["group_size"]) == ("int4", "codes only"))
+    row = next(r for r in ledger.tables["bytes"] if (r["precision"], r["group_size"]) == ("int4", "codes"))
     extra, tied = find_extra_sites(model)
     sites = find_sites(model)
     bits = {site.name: 4.0 for site in sites}

@@ -120,7 +120,7 @@ def test_gqa_needs_a_narrower_ffn_for_two_thirds() -> None:
 def test_bytes_of_precisions() -> None:
     llama = shape("llama2_7b")
     ffn = totals(llama)["ffn"]
-    sizes = {"16 bit": ("", 2.0), "int8": ("codes only", 1.0), "int4": ("codes only", 0.5)}
+    sizes = {"16 bit": ("", 2.0), "int8": ("codes", 1.0), "int4": ("codes", 0.5)}
     for precision, (group, each) in sizes.items():
         assert bytes_row(llama, precision, group)["ffn_bytes"] == ffn * each
     with_scales = bytes_row(llama, "int4", 128)["ffn_bytes"]
@@ -130,7 +130,7 @@ def test_bytes_of_precisions() -> None:
 
 def test_saved_bytes_in_both_scopes() -> None:
     llama = shape("llama2_7b")
-    codes, scaled = bytes_row(llama, "int4", "codes only"), bytes_row(llama, "int4", 128)
+    codes, scaled = bytes_row(llama, "int4", "codes"), bytes_row(llama, "int4", 128)
     assert codes["everything_saved_bytes"] == pytest.approx(10.1e9, abs=0.05e9)
     assert codes["ffn_saved_bytes"] == pytest.approx(6.49e9, abs=0.005e9)
     assert codes["blocks_saved_bytes"] == pytest.approx(9.71e9, abs=0.005e9)

@@ -48,10 +48,10 @@ def test_rows_per_precision_and_group_size() -> None:
     rows = [(row["precision"], row["group_size"]) for row in by_precision(shape, options)]
     assert rows == [
         ("16 bit", ""),
-        ("int4", "codes only"),
+        ("int4", "codes"),
         ("int4", 64),
         ("int4", -1),
-        ("mxfp4", "codes only"),
+        ("mxfp4", "codes"),
         ("mxfp4", 32),  # the format's own, once
     ]
 
