@@ -49,8 +49,9 @@ def common_lattice(matrices: Iterable[torch.Tensor]) -> str:
 def nests(lattice: str, group_size: int, symmetric: bool, precision: str) -> bool:
     """Whether a scheme's groups each lie inside one group of `lattice` and its grid can hold the lattice's values.
 
-    Then the scheme loses (nearly) nothing on these weights, by construction. Symmetric grids hold an asymmetric
-    lattice only by chance; codebooks (nf4, fp4) are compared with codebooks, integers with integers.
+    Then its error says nothing of float weights: it is 0 where both grids coincide, and one common shift of a group
+    where only their zero points differ (Q4_1 keeps a real minimum, an integer zero point has to round it). Symmetric
+    grids hold an asymmetric lattice only by chance; codebooks (nf4, fp4) are compared with codebooks only.
     """
     if not lattice:
         return False

@@ -168,8 +168,9 @@ def open_model(cfg: ModelConfig) -> Model:
         module = load_in_memory(checkpoint.folder, dtype, cfg.attention)
         return Model.from_module(module, tokenizer, cfg.name, device, weights_sha(checkpoint))
     read = file_reader(checkpoint, sources, device)
-    fill_outside_layers(skeleton, find_layers(skeleton)[0], sources, read, device)
-    return Model(skeleton, tokenizer, cfg.name, weights_sha(checkpoint), dtype, device, read)
+    model = Model(skeleton, tokenizer, cfg.name, weights_sha(checkpoint), dtype, device, read)
+    fill_outside_layers(skeleton, model.layers_path, sources, read, device)  # last: a layer was looked at just now
+    return model
 
 
 def state_sha(module: PreTrainedModel) -> str:
