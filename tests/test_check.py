@@ -1,0 +1,88 @@
+"""What cannot be meant is refused before anything is opened, with field, value and way out, in a few lines."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from harness.check import check
+from harness.config import RunConfig
+from harness.errors import UserError
+from harness.scheme import Method, Scheme
+
+NAMED = ("experiment=own", "model.name=own", "model.path=somewhere")
+
+
+def settings(*changes: str) -> RunConfig:
+    """A configuration that differs from the defaults by `changes`, without Hydra's files."""
+    made = OmegaConf.merge(OmegaConf.structured(RunConfig), OmegaConf.from_dotlist([*NAMED, *changes]))
+    config = OmegaConf.to_object(made)
+    assert isinstance(config, RunConfig)
+    return config
+
+
+def test_defaults_are_meant():
+    check(settings())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "quant.ffn.group_size=0", "quant.ffn.group_size=-5", "eval.limit=0", "eval.limit=-3", "eval.num_fewshot=-1",
+        "eval.perplexity.window=1", "eval.perplexity.window=0", "eval.perplexity.stride=-1",
+        "eval.perplexity.stride=1025", "eval.perplexity.max_windows=-1", "eval.perplexity.max_chars=-1",
+        "eval.perplexity.max_windows_per_document=-1", "eval.perplexity.document_regex=(",
+        "eval.task_options.arc_easy.limit=0", "eval.task_options.arc_easy.num_fewshot=-2", "engine.memory_gib=-1",
+        "engine.memory_gib=nan", "engine.memory_gib=inf", "engine.batch_tokens=0", "engine.head_tokens=0",
+        "engine.pack_tokens=-3", "attribute.resamples=0", "attribute.level=1.5", "attribute.level=nan",
+        "attribute.margin=-1", "attribute.claims.ffn=70.0", "calib.seeds=[]", "calib.seeds=[0, 0]", "calib.samples=0",
+        "calib.length=0", "design.noise_draws=-1", "design.layer_groups=-1", "model.off_grid.sigma=-0.1",
+        "experiment=a/b", "experiment=..", "experiment=''", "experiment=.hidden", "design.arms=owen",
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_meant_is_refused_with_field_and_value(change):
+    field, _, value = change.partition("=")
+    with pytest.raises(UserError) as error:
+        check(settings("quant.ffn.method=rtn", change))
+    message = str(error.value)
+    assert field.removeprefix("quant.ffn.") in message and value in message
+    assert message.count("\n") < 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["model.path=''"], "model.path is empty"),
+        (["model.path=''", "model.source=gguf"], "model.path is empty"),
+        (["model.source=package"], "model.file is empty"),
+        (["model.source=random"], "model.config.model_type"),
+        (["calib.source=text"], "calib.path is empty"),
+        (["calib.source=dataset"], "calib.path is empty"),
+        (["design.arms=owen", "design.players=layers"], "roles or block_layers"),
+        (["eval.perplexity.window=64", "eval.perplexity.bos=window", "eval.perplexity.stride=64"], "63 tokens"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(changes, words):
+    with pytest.raises(UserError, match=words):
+        check(settings(*changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["design.arms=owen", "design.players=roles"],
+        ["design.arms=owen", "design.players=block_layers"],
+        ["eval.perplexity.window=2", "eval.perplexity.bos=window", "eval.perplexity.stride=1"],
+        ["eval.perplexity.stride=1024"],
+        ["eval.num_fewshot=0"],
+        ["quant.ffn.method=rtn", "quant.ffn.group_size=-1"],
+    ],
+)
+def test_what_lies_just_inside_the_bounds_passes(changes):
+    check(settings(*changes))
+
+
+@pytest.mark.parametrize("block", ["ffn", "attention", "embedding", "head"])
+def test_a_scheme_is_checked_in_every_block(block):
+    config = settings()
+    setattr(config.quant, block, Scheme(Method.rtn, precision="nf4"))  # pyright: ignore
+    with pytest.raises(UserError, match=f"quant.{block}: method=rtn cannot do precision=nf4"):
+        check(config)
