@@ -122,7 +122,8 @@ def main() -> int:
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(usage())
         return 0
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its notes on defaults would mix with ours
+    for library in ("TRANSFORMERS", "HF_HUB"):  # their notes on defaults and retries would mix with ours
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
     try:
         run(["model=family" if argument == "family" else argument for argument in sys.argv[1:]])
     except UserError as error:
