@@ -1,8 +1,9 @@
 """Lines: one effect of one reading, with its interval and its place in a family of tests.
 
 Families: the primary one is declared before a run (each subset's F, A and interaction, and F - A between subsets, in
-one metric); everything else forms the secondary one. Each is corrected by itself, by max-T step-down. A divergence is
-never negative, so its losses are no candidates for a test against zero; its signed effects are.
+one metric); everything else is secondary, and lines of few documents, whose t strays far, are exploratory. Each is
+corrected by itself, by max-T step-down. A divergence is never negative, so its losses are no candidates for a test
+against zero; its signed effects are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from harness.attribute.effects import Contrast
 from harness.attribute.intervals import Array, critical, share_interval, studentized
 from harness.attribute.reading import Reading
 from harness.attribute.significance import step_down
-from harness.attribute.verdict import CONFIRMATORY, noise_floor, verdict
+from harness.attribute.verdict import CONFIRMATORY, CONTRAST_WORDS, LOSS_WORDS, noise_floor, verdict
 
 SIGNED_KINDS = ("interaction", "contrast", "difference")  # of either sign even in a divergence
 COMPARED_KINDS = ("shapley", "owen", "total", "difference")  # between subsets
@@ -60,7 +61,7 @@ class Line:
     def documents(self) -> float:
         """Independent documents behind it, as far as they count."""
         estimates = self.reading.estimates
-        return 1.0 if estimates is None else float(estimates.freedom_E[self.column]) + 1
+        return 1.0 if estimates is None else round(float(estimates.freedom_E[self.column]) + 1, 6)
 
     @property
     def tested(self) -> bool:
@@ -85,14 +86,19 @@ class Line:
         """What may be said; None for a divergence, which measures deviation and not harm."""
         if not self.tested and not self.unknown:
             return None
-        if self.documents < CONFIRMATORY - 1e-6:
+        if self.documents < CONFIRMATORY:
             return "exploratory"
-        return verdict(*self.bounds_within, p_adjusted, margin, 1 - level)
+        signed = self.reading.across or self.contrast.kind in SIGNED_KINDS
+        words = CONTRAST_WORDS if signed else LOSS_WORDS
+        return verdict(*self.bounds_within, p_adjusted, margin, 1 - level, words)
 
-    def primary(self, metric: str) -> bool:
-        """Whether it belongs to the declared family."""
+    def family(self, primary_metric: str) -> str:
+        """Whose tests it is corrected together with."""
+        if self.documents < CONFIRMATORY:
+            return "exploratory"
         between = (self.contrast.kind == "difference") == self.reading.across
-        return self.contrast.primary and self.reading.whole and between and self.reading.metric == metric
+        primary = self.contrast.primary and self.reading.whole and between and self.reading.metric == primary_metric
+        return "primary" if primary else "secondary"
 
     def share_of(self, total: Line, level: float) -> tuple[float, float]:
         """Interval of the share of a total of the same reading."""
@@ -117,8 +123,8 @@ def corrected(lines: Sequence[Line], primary_metric: str) -> list[float]:
     """p-value of each line, corrected within its family; NaN where nothing is tested."""
     p_values = [NAN] * len(lines)
     tested = [n for n, line in enumerate(lines) if line.tested]
-    for family in (True, False):
-        members = [n for n in tested if lines[n].primary(primary_metric) == family]
+    for family in ("primary", "secondary", "exploratory"):
+        members = [n for n in tested if lines[n].family(primary_metric) == family]
         if members:
             t_H = np.array([lines[n].value / lines[n].stderr for n in members])
             freedom_H = np.array([lines[n].documents - 1 for n in members])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,9 +10,7 @@ import numpy as np
 from harness.attribute.effects import Contrast, Game
 from harness.attribute.intervals import Array, Estimates, combine, estimate
 from harness.attribute.scores import Scores
-from harness.attribute.verdict import exhausted
 from harness.config import AttributeConfig
-from harness.errors import UserError
 
 ALL_TASKS = "all"
 
@@ -46,7 +44,6 @@ def read(
     labels, loss_DA, weight_D = scores.losses_by_document()
     effect_DE = loss_DA @ _coefficients(scores.arms, game, contrasts)
     several = len(labels) > 1
-    worst = np.isfinite(scores.worst)
     return Reading(
         scores.subset,
         scores.task,
@@ -57,25 +54,16 @@ def read(
         np.asarray(scores.values_AN).shape[1],
         frozenset(labels),
         scores.divergence,
-        exhausted(scores, [arm for arm, players in game.coalitions.items() if players]) if worst else "",
     )
 
 
 def _coefficients(arms: Sequence[str], game: Game, contrasts: Sequence[Contrast]) -> Array:
-    if absent := sorted(game.coalitions.keys() - set(arms)):
-        raise UserError(f"arms {', '.join(absent)} of the design have no scores; score all arms in one run")
     row = {game.coalitions[arm]: n for n, arm in enumerate(arms) if arm in game.coalitions}
     matrix_AE = np.zeros((len(arms), len(contrasts)))
     for column, contrast in enumerate(contrasts):
         for coalition, weight in contrast.form.items():
             matrix_AE[row[coalition], column] = weight
     return matrix_AE
-
-
-def inherit_headroom(readings: Sequence[Reading]) -> list[Reading]:
-    """A metric that knows no worst value (KL, margin) takes the word of the task's other metrics on headroom."""
-    known: Mapping[tuple[str, str], str] = {(r.subset, r.task): r.withheld for r in readings if r.withheld}
-    return [replace(r, withheld=r.withheld or known.get((r.subset, r.task), "")) for r in readings]
 
 
 def mean_of_tasks(readings: Sequence[Reading]) -> Reading:

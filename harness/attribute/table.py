@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from harness.attribute.effects import Game, contrasts
+from harness.attribute.headroom import withheld
 from harness.attribute.lines import Line, corrected, lines_of
-from harness.attribute.reading import Reading, difference_of_subsets, inherit_headroom, mean_of_tasks, read
+from harness.attribute.reading import Reading, difference_of_subsets, mean_of_tasks, read
 from harness.attribute.scores import Scores
 from harness.attribute.shares import Share, shares
 from harness.config import AttributeConfig
@@ -54,7 +55,15 @@ def attribute(
     UserError: a design without an arm that an asked effect needs, or an arm without scores.
     """
     found = contrasts(game, options.claims, options.effects)
-    readings = _readings([read(s, game, found, noise, options) for s in scores])
+    for one in scores:
+        if absent := sorted({*game.coalitions, *noise} - set(one.arms)):
+            raise UserError(
+                f"arms {', '.join(absent)} of the design have no scores in {one.task}; run all arms together"
+            )
+    reasons = withheld(scores, [arm for arm, players in game.coalitions.items() if players])
+    single = [replace(read(one, game, found, noise, options), withheld=why)
+              for one, why in zip(scores, reasons, strict=True)]  # fmt: skip
+    readings = _with_subsets(single)
     groups = [lines_of(reading, found, options.level) for reading in readings]
     p_values = iter(corrected([line for lines in groups for line in lines], options.primary_metric))
     return [
@@ -81,9 +90,9 @@ def read_effects(path: Path) -> list[Effect]:
         raise UserError(f"{path}: not an attribution table ({error})") from error
 
 
-def _readings(single: Sequence[Reading]) -> list[Reading]:
+def _with_subsets(single: Sequence[Reading]) -> list[Reading]:
     """By metric: tasks, subsets of several tasks, pairs of subsets."""
-    single, found = inherit_headroom(single), []
+    found: list[Reading] = []
     for metric in dict.fromkeys(r.metric for r in single):
         subsets: dict[str, list[Reading]] = {}
         for reading in single:

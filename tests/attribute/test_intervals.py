@@ -31,12 +31,12 @@ def test_standard_error_is_the_delete_one_document_jackknife(seed, documents):
 def test_resampled_copies_equal_resampling_the_slow_way():
     rng = np.random.default_rng(1)
     numer_DE, weight_D = rng.normal(size=(30, 2)), rng.integers(1, 5, 30).astype(float)
-    found = draws(numer_DE, weight_D, resamples=400_000)
-    index_BD = rng.integers(0, 30, size=(400_000, 30))
+    found = draws(numer_DE, weight_D, resamples=100_000)
+    index_BD = rng.integers(0, 30, size=(100_000, 30))
     slow_BE = numer_DE[index_BD].sum(1) / weight_D[index_BD].sum(1)[:, None] - found.estimate_E
-    assert np.allclose(found.delta_BE.std(0), slow_BE.std(0), rtol=0.01)
+    assert np.allclose(found.delta_BE.std(0), slow_BE.std(0), rtol=0.02)
     assert np.allclose(
-        np.quantile(found.delta_BE, [0.05, 0.9], axis=0), np.quantile(slow_BE, [0.05, 0.9], axis=0), atol=0.003
+        np.quantile(found.delta_BE, [0.05, 0.9], axis=0), np.quantile(slow_BE, [0.05, 0.9], axis=0), atol=0.005
     )
     equal = draws(numer_DE, resamples=20_000)
     assert equal.stderr_BE.mean(0) == pytest.approx(equal.stderr_E, rel=0.05)

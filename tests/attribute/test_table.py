@@ -98,6 +98,7 @@ def test_verdicts():
     assert one(found, "total", "all").verdict == "equivalent"
     wide = rows(scores(loss=losses, spread=0.5), options=options)
     assert one(wide, "total", "all").verdict == "undecided"
+    assert one(found, "contrast", "ffn").verdict == "positive"
     assert {e.verdict for e in rows(scores(documents=19))} == {"exploratory"}
 
 
@@ -110,14 +111,17 @@ def test_shares_are_withheld_with_the_reason():
     assert reason(loss={**LOSS, "both": 0.0}) == "no share: total not told from zero"
     assert reason(loss={**LOSS, "both": -0.3}) == "no share: total is negative, quantizing helped"
     assert reason(worst=3.3).startswith("no share: arm ffn (nll 3.")
-    assert reason(worst=2.0).endswith("is too near 2, that of a model that knows nothing")
 
 
 def test_accuracy_near_chance_has_no_shares():
     rng = np.random.default_rng(0)
     right = (rng.random((4, 400)) < np.array([0.33, 0.3, 0.3, 0.3])[:, None]).astype(float)
     near = Scores("knowledge", "quiz", "acc", list(LOSS), right, np.arange(400), True, worst=0.25)
-    assert "too near 0.25" in one(rows(near), "alone", "ffn").reason
+    assert "too near chance, 0.25" in one(rows(near), "alone", "ffn").reason
+    margin = replace(near, metric="margin", worst=float("nan"))
+    assert "too near chance" in one(rows(near, margin), "alone", "ffn", metric="margin").reason
+    right_length = replace(near, metric="acc_norm", worst=0.1)
+    assert one(rows(near, right_length), "alone", "ffn", metric="acc").reason == "no share: total not told from zero"
 
 
 def test_headroom_is_inherited_by_metrics_that_know_no_worst_value():
@@ -160,7 +164,7 @@ def test_difference_between_subsets():
     found = rows(general, knowledge)
     parts = [one(found, "shapley", "ffn", subset=name).loss for name in ("general", "knowledge")]
     across = one(found, "difference", "ffn", subset="general-knowledge")
-    assert across.loss == pytest.approx(parts[0] - parts[1]) and across.verdict == "better"
+    assert across.loss == pytest.approx(parts[0] - parts[1]) and across.verdict == "negative"
     apart = one(found, "difference", "ffn-attention", subset="general-knowledge")
     assert apart.lo < 0.1 - 0.3 < apart.hi and apart.share is None and apart.weights is None
 

@@ -1,0 +1,56 @@
+"""Where shares would mislead although the total is clear.
+
+Headroom is the way from base to a model that knows nothing (uniform nll, chance accuracy). Past half of it losses
+saturate: an int2 FFN alone scored worse than uniform, and the interaction came out at -73 % of the total. And a task
+that base itself hardly masters has nothing to lose, in any metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from harness.attribute.scores import Scores
+
+LEAST_ACCURACY = 0.1  # above chance, in the best of a task's accuracies
+
+
+def withheld(scores: Sequence[Scores], arms: Iterable[str]) -> list[str]:
+    """Why no shares are given, for each of the scores; empty where they may be.
+
+    A metric that knows no worst value (KL, margin) takes the word of the task's other metrics.
+    """
+    arms = list(arms)
+    own = [_passed(one, arms) if np.isfinite(one.worst) else "" for one in scores]
+    of_task: dict[tuple[str, str], str] = {}
+    for one, reason in zip(scores, own, strict=True):
+        of_task.setdefault((one.subset, one.task), reason)
+        of_task[one.subset, one.task] = of_task[one.subset, one.task] or reason
+    return [
+        _near_chance([s for s in scores if (s.subset, s.task) == (one.subset, one.task)])
+        or (reason if np.isfinite(one.worst) else of_task[one.subset, one.task])
+        for one, reason in zip(scores, own, strict=True)
+    ]
+
+
+def _near_chance(scores: Sequence[Scores]) -> str:
+    """Of one task's scores: whether base is near chance in all of its accuracies."""
+    accuracies = [one for one in scores if one.higher_is_better and np.isfinite(one.worst)]
+    if not accuracies:
+        return ""
+    best = max(accuracies, key=lambda one: one.means()["base"] - one.worst)
+    if best.means()["base"] - best.worst >= LEAST_ACCURACY:
+        return ""
+    return f"base {best.metric} {best.means()['base']:.3g} is too near chance, {best.worst:.3g}"
+
+
+def _passed(scores: Scores, arms: Sequence[str]) -> str:
+    """The first arm past half its headroom."""
+    means = scores.means()
+    headroom = abs(means["base"] - scores.worst)
+    for arm in arms:
+        loss = means["base"] - means[arm] if scores.higher_is_better else means[arm] - means["base"]
+        if loss > headroom / 2:
+            return f"arm {arm} ({scores.metric} {means[arm]:.3g}) passed half the way from base to {scores.worst:.3g}"
+    return ""
