@@ -213,7 +213,7 @@ def hub_error(kind):
         (errors.GatedRepoError, ["accepted licence", "https://huggingface.co/owner/name", "HF_TOKEN"]),
         (errors.RepositoryNotFoundError, ["neither a local folder nor a hub model"]),
         (errors.RevisionNotFoundError, ["no revision 'v1'", "model.revision"]),
-        (errors.LocalEntryNotFoundError, ["cannot be reached", "local hub cache"]),
+        (errors.LocalEntryNotFoundError, ["the hub cannot be reached", "local cache"]),
         (errors.HFValidationError, ["valid hub id"]),
         (ConnectionError, ["could not be downloaded"]),
     ],
@@ -232,7 +232,7 @@ def test_what_the_hub_refuses(kind, words, monkeypatch):
 def test_offline_without_a_copy(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    assert "cannot be reached, and the local hub cache does not hold it" in refusal(config(path="owner/name"))
+    assert "hub cannot be reached, and its local cache does not hold it" in refusal(config(path="owner/name"))
 
 
 def test_pickled_files_only_where_there_is_nothing_else(tmp_path, monkeypatch):
