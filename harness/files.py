@@ -56,8 +56,8 @@ def _writable(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """A whole UTF-8 text file, or none."""
-    write_atomic(path, lambda aside: aside.write_bytes(text.encode()))
+    """A whole UTF-8 text file, or none. Names of files that the locale cannot read keep their bytes."""
+    write_atomic(path, lambda aside: aside.write_bytes(text.encode(errors="surrogateescape")))
 
 
 def to_json(value: Any) -> str:

@@ -16,7 +16,9 @@ from typing import Any
 from harness.config import RunConfig
 
 # Modules that only report, watch or wait cannot change a number.
-NOT_NUMERIC = ("report", "ledger", "data", "console.py", "files.py", "__main__.py", "errors.py")
+NOT_NUMERIC = (
+    "report", "ledger", "data", "__main__.py", "app.py", "check.py", "console.py", "errors.py", "files.py",
+)  # fmt: skip
 
 
 def run_id(config: RunConfig, facts: dict[str, Any]) -> str:
@@ -27,7 +29,7 @@ def run_id(config: RunConfig, facts: dict[str, Any]) -> str:
     for name in ("memory_gib", "head_tokens"):
         del settings["engine"][name]
     # Hashes of texts, tasks and calibration tokens stand for where they come from.
-    del settings["eval"]["perplexity"]["path"], settings["calib"]["path"]
+    del settings["eval"]["perplexity"]["path"], settings["calib"]["path"], settings["calib"]["keep"]
     for name in config.eval.by_subset():
         del settings["eval"][name]
     text = json.dumps([settings, facts, code_version()], sort_keys=True, default=str)
