@@ -19,7 +19,7 @@ _REASONS: dict[type[Exception], str] = {
     errors.RevisionNotFoundError: "has no revision {revision!r}. Set model.revision to one that exists, or to main",
     errors.RepositoryNotFoundError: "is neither a local folder nor a hub model that you may see. Check its spelling",
     errors.HFValidationError: "is neither a local folder nor a valid hub id (owner/name)",
-    errors.LocalEntryNotFoundError: "is no local folder; the hub cannot be reached, and its local cache does not hold it",
+    errors.LocalEntryNotFoundError: "is no local folder, the hub cannot be reached, its local cache does not hold it",
     OSError: "could not be downloaded",
 }
 

@@ -232,7 +232,7 @@ def test_what_the_hub_refuses(kind, words, monkeypatch):
 def test_offline_without_a_copy(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    assert "hub cannot be reached, and its local cache does not hold it" in refusal(config(path="owner/name"))
+    assert "hub cannot be reached, its local cache does not hold it" in refusal(config(path="owner/name"))
 
 
 def test_pickled_files_only_where_there_is_nothing_else(tmp_path, monkeypatch):
