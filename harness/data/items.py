@@ -56,6 +56,12 @@ def write_jsonl(items: Iterable[Item], path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
 
 
+def load_items(path: Path) -> list[Item]:
+    """The items of a file that `write_jsonl` wrote."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [Item(**row | {"choices": tuple(row["choices"])}) for row in rows]
+
+
 def draw_choices(
     rng: random.Random, right: str, answers: Sequence[str], is_wrong: Callable[[str], bool], n_choices: int = 4
 ) -> tuple[tuple[str, ...], int]:
