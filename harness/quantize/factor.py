@@ -6,9 +6,10 @@ of column k is shared out over the columns after it (Frantar et al. 2022, "GPTQ"
 An input that was zero in every token is dead: its row and column of H are zero. Its diagonal is set to the mean: any
 positive value will do, since without off-diagonal entries it neither takes nor gives feedback.
 
-If H is not positive definite (fewer tokens than inputs, for one) the damping is raised to the next power of ten, up
-to the mean diagonal itself. Where that does not help either, the factor says so and the method falls back to plain
-rounding. Inputs that are not finite are an error: damping cannot help them.
+The factorization is done in float64, so that near-ties between two codes are not decided by the order in which a machine
+adds up. If H is not positive definite (fewer tokens than inputs, for one) the damping is raised to the next power of
+ten, up to the mean diagonal itself. Where that does not help either, the factor says so and the method falls back to
+plain rounding. Inputs that are not finite are an error: damping cannot help them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def factorize(stats: InputStats, scheme: Scheme) -> Factor:
     order_I = torch.argsort(diagonal_I, descending=True) if ordered else torch.arange(len(dead_I), device=dead_I.device)
     if dead_I.all():
         return Factor(None, order_I, dead_I, key, dead_inputs, failure=reason or "every input is kept in 16 bits")
-    hessian_II = stats.hessian_II[order_I][:, order_I] * (2 / stats.n_tokens)
+    hessian_II = stats.hessian_II[order_I][:, order_I].double() * (2 / stats.n_tokens)
     live_I = hessian_II.diagonal()[~dead_I[order_I]]
     mean, median = hessian_II.diagonal().mean().item(), live_I.median().item()
     hessian_II.diagonal()[dead_I[order_I]] = mean
