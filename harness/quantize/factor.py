@@ -6,7 +6,7 @@ of column k is shared out over the columns after it (Frantar et al. 2022, "GPTQ"
 An input that was zero in every token is dead: its row and column of H are zero. Its diagonal is set to the mean: any
 positive value will do, since without off-diagonal entries it neither takes nor gives feedback.
 
-The factorization is done in float64, so that near-ties between two codes are not decided by the order in which a machine
+The factorization is done in float64, so that near-ties between two codes do not hang on the order in which a machine
 adds up. If H is not positive definite (fewer tokens than inputs, for one) the damping is raised to the next power of
 ten, up to the mean diagonal itself. Where that does not help either, the factor says so and the method falls back to
 plain rounding. Inputs that are not finite are an error: damping cannot help them.
