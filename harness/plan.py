@@ -28,6 +28,7 @@ from harness.model.sites import Site
 from harness.scheme import Indivisible, Scheme
 from harness.supported import check_scheme, wants_inputs
 
+
 @dataclass(frozen=True)
 class Noise:
     """No quantization but a seeded disturbance of a matrix: what any change of the weights does at least.
@@ -119,9 +120,9 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
         pattern, changes = _rule(rule, number)
         hit = [site for site in sites if matches(pattern, site.name)]
         if not hit:
-            near = get_close_matches(pattern, [s.name for s in sites], n=3, cutoff=0.3)
+            near = get_close_matches(pattern, [s.name for s in sites], n=3, cutoff=0.3) or [s.name for s in sites[:3]]
             raise UserError(
-                f"quant.overrides[{number}].match={pattern!r} matches no site. Nearest names: {', '.join(near)}.\n"
+                f"quant.overrides[{number}].match={pattern!r} matches no site. There are {', '.join(near)} and so on.\n"
                 "harness.plan_only=true prints all of them."
             )
         for loser, count in Counter(winner[s] for s in hit if s in winner).items():
@@ -184,16 +185,14 @@ def check_groups(plan: Mapping[Site, Scheme], indivisible: Indivisible) -> None:
 
 def check_lattice(plan: Mapping[Site, Scheme], lattice: str, allowed: bool) -> None:
     """Refuse schemes that lose nothing because the base's weights already sit on a grid that theirs contains."""
-    nested = [
-        site for site, s in plan.items() if nests(lattice, s.group_size, s.symmetric, s.precision)
-    ]
+    nested = [site for site, s in plan.items() if nests(lattice, s.group_size, s.symmetric, s.precision)]
     if nested and not allowed:
         scheme = plan[nested[0]]
         raise UserError(
             f"The base's weights already sit on a grid ({lattice}), and {scheme.precision} at group_size "
             f"{scheme.group_size} contains it ({len(nested)} sites, {nested[0].name} first): its loss would be zero by "
-            "construction.\nUse model=smollm2_135m (off that grid) or another base, a group_size that does not nest, or "
-            "model.allow_lattice=true."
+            "construction.\nUse model=smollm2_135m (off that grid) or another base, a group_size that does not nest, "
+            "or model.allow_lattice=true."
         )
 
 
