@@ -34,9 +34,8 @@ def hide(encode: Encode, rng: random.Random, needles: Sequence[tuple[float, str]
     count = n_fitting(encode, prose, length - len(encode(_weave([], needles, question))))
     while len(encode(text := _weave(prose[:count], needles, question))) > length:
         if count == 0:
-            raise UserError(
-                f"context length: a question alone takes {len(encode(text))} tokens of {length}; allow more"
-            )
+            needed = len(encode(text))
+            raise UserError(f"context length: a question alone takes {needed} tokens of {length}; allow more")
         count -= 1
     return text
 
