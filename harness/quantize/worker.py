@@ -3,19 +3,14 @@
 The tool's process is started once and kept; a matrix travels as a safetensors file in a temporary folder. It returns
 weights, scales, zero points and the group of every input; the codes follow from them, so that the result is measured
 and counted like every other. Scales are stored as the scheme says (the tools compute in float32).
-
-    environment    made by            interpreter, unless the variable names another
-    auto_gptq      make auto-gptq     .venv-auto-gptq/bin/python, HARNESS_AUTO_GPTQ_PYTHON
 """
 
 from __future__ import annotations
 
 import atexit
 import json
-import os
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -24,7 +19,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from harness import workers
 from harness.errors import UserError
 from harness.quantize import grid
 from harness.quantize.formats import FORMATS
@@ -32,40 +26,8 @@ from harness.quantize.grid import Grid
 from harness.quantize.result import Quantized, assemble
 from harness.quantize.rtn import round_to_nearest
 from harness.quantize.stats import InputStats
-from harness.scheme import ActOrder, Method, Scheme
-
-
-@dataclass(frozen=True)
-class Tool:
-    """Where a tool's environment is and how it is made."""
-
-    name: str
-    variable: str
-    folder: str
-    command: str
-    script: Path
-
-    def python(self) -> Path:
-        """Its interpreter. UserError saying how to get one where there is none."""
-        named = os.environ.get(self.variable)
-        project = Path(__file__).parents[2]
-        places = [Path(named)] if named else [at / self.folder / "bin" / "python" for at in (Path.cwd(), project)]
-        for place in places:
-            if place.is_file():
-                return place
-        raise UserError(
-            f"method={self.name} runs in its own environment, and there is none at {places[0]}. "
-            f"Make it with `{self.command}`, or set {self.variable} to the interpreter of one that has it."
-        )
-
-
-SCRIPTS = Path(workers.__file__).parent
-
-TOOLS = {
-    Method.auto_gptq: Tool(
-        "auto_gptq", "HARNESS_AUTO_GPTQ_PYTHON", ".venv-auto-gptq", "make auto-gptq", SCRIPTS / "auto_gptq_worker.py"
-    ),
-}
+from harness.scheme import ActOrder, Scheme
+from harness.workers import TOOLS
 
 
 class Worker:

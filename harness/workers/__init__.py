@@ -1,4 +1,60 @@
-"""Scripts that run in another Python environment, for tools that cannot share one with this package.
+"""Published tools that cannot share an environment with this package, and the scripts that run in theirs.
 
-They are started by `harness.quantize.worker` with that environment's interpreter and import nothing from here.
+    method       environment                    interpreter, unless the variable names another
+    auto_gptq    `make auto-gptq`               .venv-auto-gptq/bin/python, HARNESS_AUTO_GPTQ_PYTHON
+
+A script is started by `harness.quantize.worker` with that interpreter and imports nothing from here; the protocol is in
+`auto_gptq_worker.py`. Imports no torch, so that a missing environment is known before a model is opened.
 """
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import UserError
+from harness.scheme import Method
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool's environment and the script that answers for it."""
+
+    method: Method
+    variable: str
+    folder: str
+    command: str
+    script: Path
+
+    def python(self) -> Path:
+        """Its interpreter. UserError saying how to get one where there is none."""
+        named = os.environ.get(self.variable)
+        project = Path(__file__).parents[2]
+        places = [Path(named)] if named else [at / self.folder / "bin" / "python" for at in (Path.cwd(), project)]
+        for place in places:
+            if place.is_file():
+                return place
+        raise UserError(
+            f"method={self.method} runs in its own environment, and there is none at {places[0]}. "
+            f"Make it with `{self.command}`, or set {self.variable} to the interpreter of one that has it."
+        )
+
+
+SCRIPTS = Path(__file__).parent
+
+TOOLS = {
+    Method.auto_gptq: Tool(
+        Method.auto_gptq,
+        "HARNESS_AUTO_GPTQ_PYTHON",
+        ".venv-auto-gptq",
+        "make auto-gptq",
+        SCRIPTS / "auto_gptq_worker.py",
+    ),
+}
+
+
+def require(method: Method) -> None:
+    """UserError if the method runs in another environment and that is not there."""
+    if method in TOOLS:
+        TOOLS[method].python()

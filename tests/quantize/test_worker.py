@@ -10,6 +10,7 @@ import torch
 from harness.errors import UserError
 from harness.quantize import InputStats, Scheme, quantize, worker
 from harness.scheme import Method
+from harness.workers import TOOLS, require
 from tests.quantize.golden import arrays, inputs
 
 ROUNDING = {"method": "rtn", "range": "half"}
@@ -26,8 +27,8 @@ def stats(in_features=64):
 @pytest.fixture
 def fake(monkeypatch):
     """The worker script around a tool that rounds. Its process ends with the test."""
-    tool = replace(worker.TOOLS[Method.auto_gptq], script=Path(__file__).with_name("fake_tool.py"))
-    monkeypatch.setitem(worker.TOOLS, Method.auto_gptq, tool)
+    tool = replace(TOOLS[Method.auto_gptq], script=Path(__file__).with_name("fake_tool.py"))
+    monkeypatch.setitem(TOOLS, Method.auto_gptq, tool)
     monkeypatch.setenv(tool.variable, sys.executable)
     worker.start.cache_clear()
     yield tool
@@ -92,6 +93,9 @@ def test_a_missing_environment_says_how_to_make_it(monkeypatch, tmp_path):
     monkeypatch.setenv("HARNESS_AUTO_GPTQ_PYTHON", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"none at .*nowhere.*`make auto-gptq`, or set HARNESS_AUTO_GPTQ_PYTHON"):
         quantize(torch.randn(2, 64), scheme(), stats())
+    with pytest.raises(UserError, match="`make auto-gptq`"):
+        require(Method.auto_gptq)
+    require(Method.gptq)
 
 
 def test_an_interpreter_without_the_tool_says_what_it_lacks(monkeypatch):
@@ -103,7 +107,7 @@ def test_an_interpreter_without_the_tool_says_what_it_lacks(monkeypatch):
 @pytest.mark.slow
 def test_the_real_tool_gives_its_published_results_where_it_is_installed():
     try:
-        worker.TOOLS[Method.auto_gptq].python()
+        TOOLS[Method.auto_gptq].python()
     except UserError as error:
         assert "make auto-gptq" in str(error)
         return
