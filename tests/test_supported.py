@@ -79,7 +79,7 @@ def test_every_option_exists():
 
 
 def test_checks_need_no_torch():
-    code = "import sys, harness.supported; sys.exit('torch' in sys.modules)"
+    code = "import sys, harness.supported, harness.workers; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

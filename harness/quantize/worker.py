@@ -34,7 +34,7 @@ class Worker:
     """A running worker process. It ends when its standard input does, so at the latest with this process."""
 
     def __init__(self, python: Path, script: Path) -> None:
-        command = [str(python), "-I", str(script)]
+        command = [str(python), "-sE", str(script)]  # its own packages only
         self.python = python
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
         self.process = subprocess.Popen(

@@ -3,8 +3,8 @@
     method       environment                    interpreter, unless the variable names another
     auto_gptq    `make auto-gptq`               .venv-auto-gptq/bin/python, HARNESS_AUTO_GPTQ_PYTHON
 
-A script is started by `harness.quantize.worker` with that interpreter and imports nothing from here; the protocol is in
-`auto_gptq_worker.py`. Imports no torch, so that a missing environment is known before a model is opened.
+A script is started by `harness.quantize.worker` with that interpreter and imports nothing from here but `protocol.py`,
+which lies beside it. Imports no torch, so that a missing environment is known before a model is opened.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "harness" / "workers"))
 
 
 class GPTQ:
@@ -47,6 +47,6 @@ package, module = types.ModuleType("auto_gptq"), types.ModuleType("auto_gptq.qua
 module.GPTQ = GPTQ
 sys.modules |= {"auto_gptq": package, "auto_gptq.quantization": module}
 
-from harness.workers import auto_gptq_worker  # noqa: E402
+from auto_gptq_worker import load, serve  # noqa: E402
 
-auto_gptq_worker.main()
+serve(load)
