@@ -17,6 +17,7 @@ from harness.attribute.effects import Contrast
 from harness.attribute.intervals import Array, critical, share_interval, studentized
 from harness.attribute.reading import Reading
 from harness.attribute.significance import step_down
+from harness.attribute.values import RESIDUAL
 from harness.attribute.verdict import CONFIRMATORY, CONTRAST_WORDS, LOSS_WORDS, noise_floor, verdict
 
 SIGNED_KINDS = ("interaction", "contrast", "difference")  # of either sign even in a divergence
@@ -115,7 +116,7 @@ def lines_of(reading: Reading, contrasts: Sequence[Contrast], level: float) -> l
     return [
         Line(reading, contrast, column, float(q_E[column]), float(q_within_E[column]))
         for column, contrast in enumerate(contrasts)
-        if not reading.across or (contrast.kind in COMPARED_KINDS and contrast.players | {contrast.kind} != {"shapley"})
+        if not reading.across or (contrast.kind in COMPARED_KINDS and contrast.player != RESIDUAL)
     ]
 
 

@@ -57,12 +57,11 @@ def attribute(
     found = contrasts(game, options.claims, options.effects)
     for one in scores:
         if absent := sorted({*game.coalitions, *noise} - set(one.arms)):
-            raise UserError(
-                f"arms {', '.join(absent)} of the design have no scores in {one.task}; run all arms together"
-            )
+            raise UserError(f"{one.task}: no scores of arms {', '.join(absent)} of the design; score all arms together")
     reasons = withheld(scores, [arm for arm, players in game.coalitions.items() if players])
-    single = [replace(read(one, game, found, noise, options), withheld=why)
-              for one, why in zip(scores, reasons, strict=True)]  # fmt: skip
+    single = [
+        replace(read(one, game, found, noise, options), withheld=why) for one, why in zip(scores, reasons, strict=True)
+    ]
     readings = _with_subsets(single)
     groups = [lines_of(reading, found, options.level) for reading in readings]
     p_values = iter(corrected([line for lines in groups for line in lines], options.primary_metric))

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from math import comb
 
+RESIDUAL = "residual"  # the unit that stands for what means leave of the total
+
 Coalition = frozenset[str]
 Form = dict[Coalition, float]  # weights on L(S)
 Units = Mapping[str, Coalition]  # unit -> its players
@@ -63,7 +65,7 @@ def means(units: Units) -> dict[str, Form]:
     first, last = alone(units), restored(units)
     found = {unit: weighted((0.5, first[unit]), (0.5, last[unit])) for unit in units}
     residual = weighted((1, loss(everyone(units))), *((-1, form) for form in found.values()))
-    return {**found, "residual": residual} if residual else found
+    return {**found, RESIDUAL: residual} if residual else found
 
 
 def shapley(units: Units) -> dict[str, Form]:

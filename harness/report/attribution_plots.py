@@ -141,8 +141,10 @@ def _draw_shares(axes: Axes, panel: Panel, kind: str, players: Sequence[str]) ->
 def layers(panels: Sequence[Panel]) -> Figure | None:
     """Loss by role and layer; None where players are no layers."""
     kind = "shapley" if any(kind == "shapley" for panel in panels for kind, _ in panel) else "alone"
-    cells = [{_cell(player): e for (at, player), e in panel.items() if at == kind and LAYER.fullmatch(player)}
-             for panel in panels]  # fmt: skip
+    cells = [
+        {_cell(player): effect for (at, player), effect in panel.items() if at == kind and LAYER.fullmatch(player)}
+        for panel in panels
+    ]
     if not cells or not all(cells):
         return None
     return (_profile if len({role for role, _ in cells[0]}) == 1 else _heat_map)(cells)
@@ -206,7 +208,7 @@ def _figure(count: int, width: float, height: float, caption: str) -> tuple[Figu
     size = 1.0 + width * count, height
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    figure.supxlabel(_wrapped(caption, int(15 * size[0])), x=0.01, ha="left", fontsize=8, color=SOFT)
+    figure.supxlabel(_wrapped(caption, int(17 * size[0])), x=0.01, ha="left", fontsize=8, color=SOFT)
     return figure, list(figure.subplots(1, count, sharex=True, sharey=True, squeeze=False)[0])
 
 
@@ -227,7 +229,7 @@ def _arms(effects: Sequence[Effect], middle: str, low: str, high: str) -> np.nda
 
 
 def _loss_label(effect: Effect) -> str:
-    return f"loss in {effect.metric} against base"
+    return "KL(base || arm)" if effect.metric == "kl" else f"loss in {effect.metric} against base"
 
 
 def _colour(player: str) -> str:

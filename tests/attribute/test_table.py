@@ -197,7 +197,7 @@ def test_clear_words_for_arms_that_did_not_score_the_same_items():
         replace(scores(), values_AN=values[:3])
     with pytest.raises(UserError, match="no scores of arm base"):
         replace(scores(), arms=["a", "ffn", "attention", "both"])
-    with pytest.raises(UserError, match="arms both of the design have no scores"):
+    with pytest.raises(UserError, match="prose: no scores of arms both"):
         rows(replace(scores(), arms=["base", "attention", "ffn", "all"]))
 
 
