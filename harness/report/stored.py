@@ -54,5 +54,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     """A whole parquet or CSV file, or none: UTF-8, RFC 4180, dictionaries as JSON cells, empty cells where unknown."""
     if path.suffix == ".parquet":
         return write_atomic(path, lambda aside: frame.to_parquet(aside, index=False))
-    cells = frame.map(lambda cell: " ".join(to_json(cell).split()) if isinstance(cell, dict) else cell)
+    cells = frame.copy()
+    for name in cells.select_dtypes("object"):
+        cells[name] = [" ".join(to_json(cell).split()) if isinstance(cell, dict) else cell for cell in cells[name]]
     return write_atomic(path, lambda aside: cells.to_csv(aside, index=False, encoding="utf-8", lineterminator="\r\n"))

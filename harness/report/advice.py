@@ -1,0 +1,244 @@
+"""What to do, from the numbers only, and what they leave open.
+
+A setting is recommended where the upper end of its interval, not its estimate, stays under what one is ready to lose.
+Settings of different runs are set against each other item by item (`paired`), never by looking whether two intervals
+overlap. What is chosen after seeing all losses looks a little better than it is; the page says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from harness.attribute import Effect
+from harness.attribute.verdict import CONFIRMATORY
+from harness.errors import UserError
+from harness.report.attribution_plots import panels_of
+from harness.report.numbers import THIN, decimals_for, interval, missing, number, percent
+from harness.report.paired import Difference, difference
+from harness.report.points import Panel, front_of
+from harness.report.runs import DONE, FAILED, Run
+from harness.report.sweep_plots import group_lines
+
+STEPS = (1, 3, 10, 30, 100)  # tolerated losses, in margins
+MOST_PAIRS = 60  # paired comparisons of a page
+SAID = {
+    "worse": ", told from zero",
+    "better": ": it lowers it, told from zero",
+    "equivalent": ", within the margin of no loss",
+    "undecided": ", not told from zero",
+    "exploratory": ", from too few documents to conclude",
+}
+WHO = {
+    "worse": "the FFN costs more than attention",
+    "better": "attention costs more than the FFN",
+    "equivalent": "both cost the same within the margin",
+    "undecided": "it is undecided which costs more",
+    "exploratory": "there are too few documents to say which costs more",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The setting with the fewest bits among those whose upper bound is low enough."""
+
+    arm: str
+    setting: str
+    bits: float
+    highest: float  # upper bound of its loss, the worst of all tasks
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What to choose if a loss of `loss` can be borne: in every task at once, and in each."""
+
+    loss: float
+    everywhere: Choice | None
+    by_panel: list[Choice | None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A point of the front, and how much less it loses than the point before it."""
+
+    row: Any
+    gain: Difference | None
+
+
+def choices(panels: Sequence[Panel], margin: float) -> list[Tolerance]:
+    """For growing tolerances the smallest safe setting. Panels in one metric; rows without an interval are not safe."""
+    found = [Tolerance(k * margin, _everywhere(panels, k * margin), _each(panels, k * margin)) for k in STEPS]
+    return [one for one in found if any(one.by_panel)]
+
+
+def _each(panels: Sequence[Panel], tolerance: float) -> list[Choice | None]:
+    return [_smallest(panel.rows[panel.rows["loss_hi"] <= tolerance]) for panel in panels]
+
+
+def _everywhere(panels: Sequence[Panel], tolerance: float) -> Choice | None:
+    rows = pd.concat([panel.rows for panel in panels])
+    worst = rows.groupby(["arm", "setting"], sort=False)["loss_hi"].agg(["max", "count"])
+    safe = worst[(worst["max"] <= tolerance) & (worst["count"] >= len(panels))]
+    rows = rows.set_index(["arm", "setting"], drop=False)
+    return _smallest(rows[rows.index.isin(safe.index)].assign(loss_hi=worst["max"]).reset_index(drop=True))
+
+
+def _smallest(rows: pd.DataFrame) -> Choice | None:
+    rows = rows[rows["bits_per_weight"].notna()]
+    if rows.empty:
+        return None
+    row = rows.sort_values(["bits_per_weight", "loss_hi"]).iloc[0]
+    return Choice(row["arm"], row["setting"], row["bits_per_weight"], row["loss_hi"], row["run_id"])
+
+
+def front_steps(panel: Panel, runs: Mapping[str, Run]) -> list[Step]:
+    """The front from the fewest bits up, each point against the one before it."""
+    rows = [row for _, row in front_of(panel).iterrows()]
+    return [Step(row, _gain(before, row, runs)) for before, row in zip([None, *rows], rows, strict=False)]
+
+
+def _gain(before: Any, row: Any, runs: Mapping[str, Run]) -> Difference | None:
+    """How much more `before` loses than `row`; None where items are missing."""
+    if before is None:
+        return None
+    try:
+        return difference(runs[before["run_id"]], runs[row["run_id"]], before, row)
+    except UserError:
+        return None
+
+
+def loss_sentences(panels: Sequence[Panel]) -> Iterator[str]:
+    """What quantizing all that the design quantizes costs, task by task."""
+    for panel in panels:
+        row = panel.rows.loc[panel.rows["bits_per_weight"].idxmin()]
+        decimals = decimals_for([row["loss_lo"]], [row["loss_hi"]])
+        loss = f"{number(row['loss'], decimals, signed=True)} {panel.unit or panel.metric}"
+        bounds = interval(row["loss_lo"], row["loss_hi"], decimals)
+        said = SAID.get("" if missing(row["verdict"]) else row["verdict"], "")
+        yield f"{panel.title}: quantizing {names(row['arm'])} costs {loss} {bounds}{said}."
+
+
+def choice_sentences(panels: Sequence[Panel], tolerances: Sequence[Tolerance], margin: float) -> Iterator[str]:
+    """What to choose on all tasks together."""
+    unit, tried = panels[0].unit or panels[0].metric, panels[0].rows["setting"].nunique()
+    where = {1: f"on {panels[0].task}", 2: "on both tasks"}.get(len(panels), f"on all {len(panels)} tasks")
+    within = next((t for t in tolerances if t.loss == margin), None)
+    if within is None or within.everywhere is None:
+        yield f"No setting is shown to stay within {short_loss(margin)} {unit} of the unquantized model {where}."
+    best = next((t for t in tolerances if t.everywhere), None)
+    if best is None or best.everywhere is None:
+        return
+    one = best.everywhere
+    yield (
+        f"The fewest bits that are shown to lose less than {short_loss(best.loss)} {unit} {where}: "
+        f"{placed(one.setting, one.arm)}, {number(one.bits, 2)} bits a weight."
+    )
+    if tried > 1:
+        yield f"Picked among {tried} settings after seeing their losses, it may lose a little more than shown."
+
+
+def group_sentences(panels: Sequence[Panel], runs: Mapping[str, Run], swept: Sequence[str]) -> Iterator[str]:
+    """Whether smaller groups help, by paired steps between neighbouring sizes of the arm with the fewest bits."""
+    for panel in panels:
+        arm = panel.rows.loc[panel.rows["bits_per_weight"].idxmin(), "arm"]
+        lines = group_lines(panel.rows[panel.rows["arm"] == arm], swept)
+        pairs = [pair for line in lines for pair in pairwise(line.points)]
+        pairs = pairs[:: max(1, math.ceil(len(pairs) * len(panels) / MOST_PAIRS))]  # spread over all settings
+        words = Counter(gain.word for gain in (_gain(large, small, runs) for small, large in pairs) if gain)
+        if words:
+            yield (
+                f"{panel.title}, {names(arm)}: of {_count(words.total(), 'step')} to the next smaller group size, "
+                f"{words['more']} {'lowers' if words['more'] == 1 else 'lower'} the loss, {words['less']} "
+                f"{'raises' if words['less'] == 1 else 'raise'} it, {words['undecided']} undecided."
+            )
+
+
+def block_sentences(runs: Sequence[Run], metric: str) -> Iterator[str]:
+    """Which block costs more, by subset, counted over runs that have both blocks."""
+    found: dict[str, list[dict[tuple[str, str], Effect]]] = {}
+    for run in runs:
+        for effects in panels_of([effect for effect in run.effects if effect.metric == metric]):
+            if ("difference", "ffn-attention") in effects:
+                found.setdefault(next(iter(effects.values())).subset, []).append(effects)
+    for subset, panels in found.items():
+        verdicts = [effects["difference", "ffn-attention"].verdict or "undecided" for effects in panels]
+        shares = [effects["shapley", "ffn"].share for effects in panels if ("shapley", "ffn") in effects]
+        yield f"{subset}: {_who(verdicts)}{_share_words([share for share in shares if share is not None])}."
+
+
+def _who(verdicts: Sequence[str]) -> str:
+    words = Counter(verdicts)
+    if len(verdicts) == 1:
+        return WHO.get(verdicts[0], WHO["undecided"])
+    return ", ".join(
+        f"{text} in {words[word]} of {len(verdicts)} settings" for word, text in WHO.items() if words[word]
+    )
+
+
+def _share_words(shares: Sequence[float]) -> str:
+    if not shares:
+        return " (shares are withheld)"
+    low, high = percent(min(shares)), percent(max(shares))
+    return f" (the FFN's share of the loss: {low if low == high else f'{low} to {high}'})"
+
+
+def size_sentence(runs: Sequence[Run]) -> Iterator[str]:
+    """How much of what was quantized is the FFN's."""
+    for run in runs:
+        weights = {effect.player: effect.weights for effect in run.effects if effect.kind == "alone"}
+        ffn, attention = weights.get("ffn"), weights.get("attention")
+        if ffn and attention:
+            yield f"The FFN holds {percent(ffn / (ffn + attention))} of the weights of both blocks."
+            return
+
+
+def open_questions(panels: Sequence[Panel], runs: Sequence[Run]) -> Iterator[str]:
+    """What the runs leave undecided, and what is not in them."""
+    rows = pd.concat([panel.rows for panel in panels]) if panels else pd.DataFrame({"verdict": [], "n_documents": []})
+    undecided = int((rows["verdict"] == "undecided").sum())
+    if undecided:
+        yield f"{undecided} of {len(rows)} losses can neither be told from zero nor called equivalent to it."
+    few = sorted({panel.task for panel in panels if panel.rows["n_documents"].min() < CONFIRMATORY})
+    if few:
+        yield f"Fewer than {CONFIRMATORY} documents in {', '.join(few)}: exploratory, nothing is concluded there."
+    noisy = int((rows["below_noise"] == True).sum()) if "below_noise" in rows else 0  # noqa: E712  cells may be empty
+    if noisy:
+        yield f"{_count(noisy, 'loss', 'losses')} smaller than what rounding to bfloat16 does (hollow points)."
+    for status, word in ((FAILED, "failed"), (None, "did not finish")):
+        count = sum(run.status == status if status else run.status not in (DONE, FAILED) for run in runs)
+        if count:
+            yield f"{_count(count, 'run')} {word}: nothing is said of {'its' if count == 1 else 'their'} settings."
+    lattices = sorted({str(cell) for run in runs for cell in run.report.get("base_lattice", []) if not missing(cell)})
+    if lattices:
+        yield f"The base weights already sit on a lattice ({', '.join(lattices)}): losses on grids like it say little."
+
+
+def names(arm: str) -> str:
+    """An arm in a sentence."""
+    return {"both": "FFN and attention", "ffn": "the FFN", "attention": "attention", "all": "everything"}.get(arm, arm)
+
+
+def placed(setting: str, arm: str) -> str:
+    """`int4 g64 in FFN and attention`; a setting that names both blocks stands alone."""
+    return setting if setting.startswith("ffn ") else f"{setting} in {names(arm)}"
+
+
+def short_loss(value: float) -> str:
+    """`0.01`, `0.3`."""
+    return f"{value:.3g}"
+
+
+def perplexity_factor(loss: float) -> str:
+    """What a loss in nats does to perplexity."""
+    return f"\N{MULTIPLICATION SIGN}{THIN}{math.exp(loss):.3g}"
+
+
+def _count(count: int, singular: str, plural: str = "") -> str:
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -1,0 +1,96 @@
+"""The loss of one setting against another's, from two runs that scored the same items.
+
+Each is a distance from the unquantized model; their difference, item by item, has a far narrower interval than the two
+losses side by side suggest, because documents that are hard for one setting are hard for the other. Runs that were
+scored otherwise are refused, not subtracted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.attribute import paired_loss
+from harness.errors import UserError
+from harness.report.runs import Run
+from harness.report.sweep import refuse_unlike
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much more the first setting loses than the second. NaN bounds: one document, or none that differ."""
+
+    loss: float
+    low: float
+    high: float
+
+    @property
+    def word(self) -> str:
+        """What the interval says of the first against the second."""
+        if np.isnan(self.low) or self.low <= 0 <= self.high:
+            return "undecided"
+        return "more" if self.low > 0 else "less"
+
+
+def difference(first: Run, second: Run, row: Any, other: Any) -> Difference:
+    """Loss of `row` (of the first run) less that of `other` (of the second), paired by item; rows of report.csv.
+
+    UserError where the runs were scored otherwise, or their items are not there or not the same.
+    """
+    refuse_unlike(row, other)
+    own, theirs = _scored(first, row), _scored(second, other)
+    if own.labels != theirs.labels:
+        raise UserError(f"{row['subset']}/{row['task']}: runs {first.id} and {second.id} scored other items")
+    loss, low, high, _ = paired_loss(
+        theirs.loss_N,
+        own.loss_N,
+        [document for document, _ in own.labels],
+        higher_is_better=False,
+        resamples=RESAMPLES,
+        seed=0,
+        level=first.setting("attribute.level", 0.95),
+        weights_N=own.weight_N,
+    )
+    return Difference(loss, low, high)
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Losses of one arm by item."""
+
+    labels: list[tuple[str, str]]  # document, item
+    loss_N: np.ndarray
+    weight_N: np.ndarray
+
+
+def _scored(run: Run, row: Any) -> _Scored:
+    """Loss and weight of each item of a row of report.csv."""
+    base, arm = (run.items.get((row["subset"], row["task"], row["metric"], name)) for name in ("base", row["arm"]))
+    if base is None or arm is None or _labels(base) != _labels(arm):
+        raise UserError(f"{run.path / 'items.parquet'}: arm {row['arm']} did not score the items of base")
+    change_N = arm["value"].to_numpy(dtype=float) - base["value"].to_numpy(dtype=float)
+    return _Scored(_labels(arm), _sign(row) * change_N, _weights(run, row, arm))
+
+
+def _labels(items: pd.DataFrame) -> list[tuple[str, str]]:
+    return list(zip(items["doc_id"], items["item_id"], strict=True))
+
+
+def _sign(row: Any) -> int:
+    """-1 where higher is better: the report's loss then has the other sign than its change of value."""
+    change = row["value"] - row["base_value"]
+    return -1 if abs(row["loss"] + change) < abs(row["loss"] - change) else 1
+
+
+def _weights(run: Run, row: Any, arm: pd.DataFrame) -> np.ndarray:
+    """Items weigh the same, or by their tokens: whichever gives the value that the report has."""
+    values = arm["value"].to_numpy(dtype=float)
+    for weight in (np.ones(len(arm)), arm["n_tokens"].to_numpy(dtype=float)):
+        if weight.sum() > 0 and np.isclose(np.average(values, weights=weight), row["value"], rtol=1e-6, atol=1e-9):
+            return weight
+    raise UserError(f"{run.path / 'items.parquet'}: its items do not give the value in report.csv")
