@@ -10,14 +10,16 @@ Embedding and head are players of their own in every design, and only where they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from harness.config import ArmsRule, DesignConfig, Players
 from harness.errors import UserError
 from harness.model.sites import Site
-from harness.plan import Arm, Noise, Plan, base_arm
+from harness.plan import Arm, Cast, Noise, Plan, base_arm
+from harness.scheme import Scheme
+from harness.supported import is_live
 
 MOST_ARMS = 128
 Coalition = frozenset[str]
@@ -76,6 +78,12 @@ def noise_arms(sites: Sequence[Site], design: DesignConfig) -> list[Arm]:
     return [
         Arm(f"noise.{k}", frozenset(), dict.fromkeys(sites, Noise(design.seed + k))) for k in range(design.noise_draws)
     ]
+
+
+def cast_arms(plan: Mapping[Site, Scheme]) -> list[Arm]:
+    """The control of LLM.int8, where it is used: its float16 casts alone, at the same sites."""
+    sites = [site for site, scheme in plan.items() if is_live(scheme)]
+    return [Arm("fp16_cast", frozenset(), dict.fromkeys(sites, Cast()))] if sites else []
 
 
 def _alone(players: list[str]) -> Iterable[Coalition]:

@@ -17,7 +17,7 @@ from harness.calibrate import Draw, draw_samples
 from harness.calibration import Calibration
 from harness.config import AttributeConfig, CalibInputs, RunConfig
 from harness.console import progress, show_attribution, show_plan, show_report
-from harness.design import build_arms, noise_arms, with_draws
+from harness.design import build_arms, cast_arms, noise_arms, with_draws
 from harness.effects import game_of, scores_of
 from harness.files import RunFolder, to_json, write_text
 from harness.identity import code_version, run_id
@@ -51,7 +51,7 @@ def run(config: RunConfig, start: Path) -> Outcome:
     model = open_model(config.model)
     rules = resolve(model.all_sites, config.quant)
     arms = with_draws(build_arms(rules.plan, config.design, len(model.layers)), len(config.calib.seeds))
-    arms += noise_arms(model.sites, config.design)
+    arms += noise_arms(model.sites, config.design) + cast_arms(rules.plan)
     check_groups(rules.plan, config.quant.indivisible)
     check_lattice(rules.plan, model.base_lattice, config.model.allow_lattice)
     if config.harness.plan_only:
@@ -116,13 +116,15 @@ def score(
 ) -> Scores:
     """Every arm's scores of every sequence, in the order of `work`."""
     sequences = [sequence for task in work for sequence in task.sequences]
-    packs = form_packs(config, model, sequences)
+    alone = any(arm.is_live for arm in arms)  # what is scored together changes what LLM.int8 takes for outliers
+    packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
     work_size = sum(len(p) for p in packs) * sum(trunk_counts(arms, len(model.layers)))
     computed, plain = sum(len(p) for p in packs), sum(len(s.tokens) - 1 for s in sequences)
     log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
     with progress(work_size, "scoring") as advance:
         stream = Stream(model, arms, weigher, config.engine, calibration, advance)
-        return stream.score(list(batches(packs, config.engine.batch_tokens)), int(slots(sequences)[-1]))
+        batch_tokens = 1 if alone else config.engine.batch_tokens
+        return stream.score(list(batches(packs, batch_tokens)), int(slots(sequences)[-1]))
 
 
 def draw_all(config: RunConfig, model: Model, arms: Sequence[Arm], start: Path) -> list[Draw]:

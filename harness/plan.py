@@ -26,7 +26,7 @@ from harness.errors import UserError
 from harness.model.lattice import nests
 from harness.model.sites import Site
 from harness.scheme import Indivisible, Scheme
-from harness.supported import check_scheme, wants_inputs
+from harness.supported import check_scheme, is_live, wants_inputs
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,12 @@ class Noise:
     relative: float = 0.0
 
 
-Recipe = Scheme | Noise
+@dataclass(frozen=True)
+class Cast:
+    """LLM.int8's control: inputs and weights cast to float16 as it does, nothing rounded to integers."""
+
+
+Recipe = Scheme | Noise | Cast
 Plan = Mapping[Site, Recipe]
 # How one layer is changed: site, scheme, and the calibration draw where the scheme looks at inputs. Empty: not at all.
 Treatment = tuple[tuple[Site, Recipe, int], ...]
@@ -72,8 +77,18 @@ class Arm:
 
     @property
     def is_noise(self) -> bool:
-        """Whether the arm is a control that disturbs weights instead of quantizing them."""
+        """Whether the arm disturbs weights instead of quantizing them."""
         return any(isinstance(recipe, Noise) for recipe in self.plan.values())
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the arm is no coalition of the design."""
+        return any(not isinstance(recipe, Scheme) for recipe in self.plan.values())
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it also acts on activations, so that what it scores depends on the batch."""
+        return any(computes(recipe) for recipe in self.plan.values())
 
     def treatment(self, layer: int) -> Treatment:
         """How this arm changes a layer; -1 is the embedding, the number of layers is the head."""
@@ -88,6 +103,11 @@ class Arm:
 def looks_at_inputs(recipe: Recipe) -> bool:
     """Whether calibration tokens matter to it."""
     return isinstance(recipe, Scheme) and wants_inputs(recipe)
+
+
+def computes(recipe: Recipe) -> bool:
+    """Whether it stands for another computation (harness.live), not for other weights."""
+    return isinstance(recipe, Cast) or (isinstance(recipe, Scheme) and is_live(recipe))
 
 
 @dataclass(frozen=True)

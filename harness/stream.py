@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.config import EngineConfig
+from harness.live import Linear, computing
 from harness.model.load import Model
 from harness.model.sites import Site, substituted
 from harness.packs import Pack
@@ -43,6 +45,10 @@ class Weighs(Protocol):
 
     def weights(self, treatment: Treatment, layer: nn.Module, stats: Any = None, /) -> dict[Site, Tensor]:
         """The weights [O, I] to write, by site. `stats`: calibration statistics by draw and site."""
+        ...
+
+    def forwards(self, treatment: Treatment, layer: nn.Module, /) -> dict[Site, Linear]:
+        """The sites that compute in another way instead."""
         ...
 
 
@@ -171,8 +177,7 @@ class Stream:
 
     def _embed(self, batches: list[list[Pack]]) -> Iterator[Trunk]:
         for treatment, arms in self._split(range(len(self.arms)), -1):
-            weights = self.weigher.weights(treatment, self.model.module)
-            with substituted(self.model.module, weights):
+            with self._treated(treatment, self.model.module):
                 calib = {draw: self._record(self._calib_batches(draw)) for draw in self._draws(arms)}
                 yield Trunk(arms, self._record(batches), calib)
 
@@ -199,7 +204,7 @@ class Stream:
             last = n == len(ways) - 1  # the last way may overwrite the trunk's own states
             scored = trunk.scored if last else trunk.scored.copy()
             calib = {draw: trunk.calib[draw] if last else trunk.calib[draw].copy() for draw in self._draws(arms)}
-            with substituted(layer, self.weigher.weights(treatment, layer, stats)):
+            with self._treated(treatment, layer, stats):
                 for states in (scored, *calib.values()):
                     states.push(index, layer)
             self._check(scored.hidden, f"activations after layer {index}", arms)
@@ -215,6 +220,13 @@ class Stream:
             for draw, states in trunk.calib.items()
         }
         return self._stats
+
+    @contextmanager
+    def _treated(self, treatment: Treatment, module: nn.Module, stats: Any = None) -> Iterator[None]:
+        """The layer (or the whole model, for embedding and head) as a treatment would have it."""
+        weights, forwards = self.weigher.weights(treatment, module, stats), self.weigher.forwards(treatment, module)
+        with substituted(module, weights), computing(module, forwards):
+            yield
 
     def _split(self, arms: Sequence[int], layer: int) -> list[tuple[Treatment, list[int]]]:
         """Arms by the way in which they treat a layer."""
@@ -247,7 +259,7 @@ class Stream:
         """Scores of some positions in all arms. KL(base || arm) = sum of p (log p - log q), over the vocabulary."""
         base = None
         for treatment, arms, hidden_ND in ends:
-            with substituted(self.model.module, self.weigher.weights(treatment, self.model.module)):
+            with self._treated(treatment, self.model.module):
                 logp_NV = head_logits(self.model, hidden_ND).float().log_softmax(-1)
             self._check([logp_NV], "logits", arms)
             first_N = logp_NV.argmax(1)

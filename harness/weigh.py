@@ -17,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.live import Linear, cast_forward, int8_forward
 from harness.model.sites import Site, read_site
-from harness.plan import Noise, Recipe, Treatment
+from harness.plan import Cast, Noise, Recipe, Treatment, computes
 from harness.quantize import Factor, InputStats, Quantized, factor_key, factorize, pair_scale, quantize
+from harness.quantize.llm_int8 import int8_weight
 from harness.scheme import Indivisible, Method, Scheme
 
 SiteStats = Mapping[Site, InputStats]
@@ -47,9 +49,25 @@ class Weigher:
         return {
             site: self._weight(site, recipe, draw, layer, (stats or {}).get(draw, {}))
             for site, recipe, draw in treatment
+            if not computes(recipe)
         }
 
+    def forwards(self, treatment: Treatment, layer: nn.Module) -> dict[Site, Linear]:
+        """The sites of a treatment that compute in another way instead (harness.live)."""
+        return {site: self._forward(site, recipe, layer) for site, recipe, _ in treatment if computes(recipe)}
+
+    def _forward(self, site: Site, recipe: Recipe, layer: nn.Module) -> Linear:
+        w_OI = read_site(layer, site)
+        if not isinstance(recipe, Scheme):
+            return cast_forward(w_OI)
+        weight = int8_weight(w_OI)
+        self.facts[site.name, recipe, 0] = _described(
+            site, recipe, w_OI.float(), weight.dequantize(), site.in_features, weight.bits_per_weight
+        )
+        return int8_forward(weight, recipe.outlier_threshold)
+
     def _weight(self, site: Site, recipe: Recipe, draw: int, layer: nn.Module, stats: SiteStats) -> Tensor:
+        assert not isinstance(recipe, Cast)
         if isinstance(recipe, Noise):
             return disturbed(read_site(layer, site), recipe, site.name)
         return self._quantized_weight(site, recipe, draw, layer, stats)
@@ -111,8 +129,15 @@ def disturbed(w_OI: Tensor, noise: Noise, name: str) -> Tensor:
 def _facts(
     site: Site, scheme: Scheme, q: Quantized, w_OI: Tensor, q_OI: Tensor, stats: InputStats | None
 ) -> dict[str, Any]:
-    error_OI = q_OI - w_OI
-    facts = {
+    facts = _described(site, scheme, w_OI, q_OI, q.group_size, q.bits_per_weight)
+    if stats is not None and stats.n_tokens:
+        facts["relative_output_error"] = _output_error(q_OI - w_OI, w_OI, stats)
+        facts["calibration_tokens"] = stats.n_tokens
+    return {**facts, **q.facts}
+
+
+def _described(site: Site, scheme: Scheme, w_OI: Tensor, q_OI: Tensor, group_size: int, bits: float) -> dict[str, Any]:
+    return {
         "site": site.name,
         "block": site.block,
         "role": site.role,
@@ -120,15 +145,11 @@ def _facts(
         "out_features": site.out_features,
         "in_features": site.in_features,
         **{f"requested_{name}": value for name, value in asdict(scheme).items()},
-        "realised_group_size": q.group_size,
+        "realised_group_size": group_size,
         "realised_range": scheme.range_rule,
-        "bits_per_weight": q.bits_per_weight,
-        "relative_weight_error": (error_OI.norm() / w_OI.norm()).item() if w_OI.any() else 0.0,
+        "bits_per_weight": bits,
+        "relative_weight_error": ((q_OI - w_OI).norm() / w_OI.norm()).item() if w_OI.any() else 0.0,
     }
-    if stats is not None and stats.n_tokens:
-        facts["relative_output_error"] = _output_error(error_OI, w_OI, stats)
-        facts["calibration_tokens"] = stats.n_tokens
-    return {**facts, **q.facts}
 
 
 def _output_error(error_OI: Tensor, w_OI: Tensor, stats: InputStats) -> float:

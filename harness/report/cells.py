@@ -21,6 +21,7 @@ from harness.plan import Arm
 from harness.weigh import Weigher
 
 BLOCKS = ("ffn", "attention")
+W8A8 = "w8a8"  # LLM.int8 rounds activations too: not to be set beside weight-only int8 unmarked
 
 
 def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
 
 def arm_facts(arm: Arm, weigher: Weigher) -> dict[str, dict[str, Any]]:
     """What is known of every quantized site of an arm, by site name; nothing for noise."""
-    if arm.is_noise:
+    if arm.is_control:
         return {}
     return {site.name: weigher.facts[site.name, recipe, draw] for site, recipe, draw in arm.key}  # pyright: ignore
 
@@ -73,18 +74,18 @@ def arm_facts(arm: Arm, weigher: Weigher) -> dict[str, dict[str, Any]]:
 def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
     """Method, precision and group size of a block; `mixed` where its sites differ."""
     schemes = {scheme for site, scheme in arm.plan.items() if site.block == block}
-    if not schemes or arm.is_noise:
+    if not schemes or arm.is_control:
         return {"method": "keep", "precision": "", "group_size": None}
     methods, precisions, sizes = ({getattr(s, n) for s in schemes} for n in ("method", "precision", "group_size"))
     return {
         "method": methods.pop().value if len(methods) == 1 else "mixed",
-        "precision": precisions.pop().value if len(precisions) == 1 else "mixed",
+        "precision": W8A8 if arm.is_live else precisions.pop().value if len(precisions) == 1 else "mixed",
         "group_size": sizes.pop() if len(sizes) == 1 else None,
     }
 
 
 def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None:
-    if arm.is_noise:
+    if arm.is_control:
         return None
     asked = sum(site.weights for site in arm.plan)
     kept = sum(site.weights * facts[site.name].get("kept_columns", 0) / site.in_features for site in arm.plan)
