@@ -117,9 +117,11 @@ def combine(parts: Sequence[Estimates], coefficients: Sequence[float]) -> Estima
         np.ones(len(parts[0].freedom_E)),
     )
     variance_PE = np.array([(c * part.stderr_E) ** 2 for c, part in terms])
-    apart_E = np.maximum(variance_PE.sum(0), np.finfo(float).tiny)
     freedom_PE = np.array([part.freedom_E for _, part in terms])
-    freedom_E = apart_E**2 / np.maximum((variance_PE**2 / freedom_PE).sum(0), np.finfo(float).tiny)
+    apart_E = np.where(variance_PE.sum(0) > 0, variance_PE.sum(0), 1.0)
+    spread_E = ((variance_PE / apart_E) ** 2 / freedom_PE).sum(0)
+    most = sum(len(u_DE) - 1 for u_DE in influence.values())  # sharing documents adds none
+    freedom_E = np.minimum(1 / np.where(spread_E > 0, spread_E, 1 / freedom_PE.min(0)), most)
     return replace(whole, stderr_BE=whole.stderr_BE * whole.stderr_E / np.sqrt(apart_E), freedom_E=freedom_E)
 
 

@@ -124,6 +124,12 @@ def test_combination_over_the_same_documents_knows_that_they_are_the_same():
     assert interval(apart, 0.95)[1] == pytest.approx(interval(direct, 0.95)[1], abs=0.01)
 
 
+def test_combination_of_equal_estimates_leaves_nothing_to_tell():
+    part = draws(np.random.default_rng(0).normal(size=(30, 2)) * [1, 0])
+    nothing = combine([part, part], [1, -1])
+    assert nothing.freedom_E.tolist() == [29, 29] and np.isnan(interval(nothing, 0.95)).all()
+
+
 def test_document_sums_follow_labels_not_positions():
     labels, sum_D, weight_D = document_sums(np.array([1.0, 2, 3]), ["b", "a", "b"], [1, 1, 2])
     assert labels == ["a", "b"] and sum_D.tolist() == [2, 7] and weight_D.tolist() == [1, 3]
