@@ -100,10 +100,10 @@ def record(model: Model, inputs: dict[str, Any]) -> Recorded:
     def act(hidden: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         first.append(hidden) if not first else None
         calls.append((args, kwargs))
-        return hidden[:, :1]  # the rest of the forward is thrown away: keep its norm and head small
+        return hidden
 
     with _layers_replaced(model, act):
-        model.module(use_cache=False, **inputs)
+        model.module(use_cache=False, logits_to_keep=1, **inputs)  # logits are thrown away: keep the head small
     return Recorded(first[0], calls)
 
 
@@ -114,7 +114,10 @@ def push(layer: nn.Module, hidden_BTD: Tensor, call: Call) -> Tensor:
 
 
 def head_logits(model: Model, hidden_ND: Tensor) -> Tensor:
-    """Logits [N, V] of final hidden states, by the model's own norm, head and whatever stands behind them."""
-    ids = torch.zeros(1, len(hidden_ND), dtype=torch.long, device=model.device)
-    with _layers_replaced(model, lambda *_: hidden_ND[None]):
-        return model.module(input_ids=ids, use_cache=False).logits[0]
+    """Logits [N, V] of final hidden states, by the model's own norm, head and whatever stands behind them.
+
+    Each is a sequence of its own, so that there may be more of them than the model has positions.
+    """
+    ids = torch.zeros(len(hidden_ND), 1, dtype=torch.long, device=model.device)
+    with _layers_replaced(model, lambda *_: hidden_ND[:, None]):
+        return model.module(input_ids=ids, use_cache=False).logits[:, 0]
