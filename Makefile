@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check install clean auto-gptq
+.PHONY: run test check install clean auto-gptq gptqmodel
 
 install: $(VENV)/.installed
 
@@ -28,6 +28,14 @@ auto-gptq: .venv-auto-gptq/.installed
 .venv-auto-gptq/.installed: requirements/auto-gptq.txt
 	python3.11 -m venv .venv-auto-gptq
 	.venv-auto-gptq/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/auto-gptq.txt
+	touch $@
+
+# The environment of `method: gptqmodel`, 5 GB. With few cores set GPTQMODEL_CPU_WORKERS=2 when it is used.
+gptqmodel: .venv-gptqmodel/.installed
+
+.venv-gptqmodel/.installed: requirements/gptqmodel.txt
+	$(PYTHON) -m venv .venv-gptqmodel
+	.venv-gptqmodel/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/gptqmodel.txt
 	touch $@
 
 clean:

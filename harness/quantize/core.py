@@ -113,4 +113,5 @@ METHODS: dict[Method, Callable[[Job], Quantized]] = {
     Method.hqq: _hqq,
     Method.awq: _awq,
     Method.auto_gptq: _tool,
+    Method.gptqmodel: _tool,
 }

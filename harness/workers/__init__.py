@@ -2,6 +2,7 @@
 
     method       environment                    interpreter, unless the variable names another
     auto_gptq    `make auto-gptq`               .venv-auto-gptq/bin/python, HARNESS_AUTO_GPTQ_PYTHON
+    gptqmodel    `make gptqmodel` (5 GB)        .venv-gptqmodel/bin/python, HARNESS_GPTQMODEL_PYTHON
 
 A script is started by `harness.quantize.worker` with that interpreter and imports nothing from here but `protocol.py`,
 which lies beside it. Imports no torch, so that a missing environment is known before a model is opened.
@@ -50,6 +51,13 @@ TOOLS = {
         ".venv-auto-gptq",
         "make auto-gptq",
         SCRIPTS / "auto_gptq_worker.py",
+    ),
+    Method.gptqmodel: Tool(
+        Method.gptqmodel,
+        "HARNESS_GPTQMODEL_PYTHON",
+        ".venv-gptqmodel",
+        "make gptqmodel",
+        SCRIPTS / "gptqmodel_worker.py",
     ),
 }
 

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from harness.errors import UserError
 from harness.quantize import InputStats, Scheme, quantize, worker
 from harness.scheme import Method
-from harness.workers import TOOLS, require
+from harness.workers import SCRIPTS, TOOLS, require
 from tests.quantize.golden import arrays, inputs
 
 ROUNDING = {"method": "rtn", "range": "half"}
@@ -89,13 +90,31 @@ def test_inputs_that_are_all_zero_never_reach_the_tool(fake):
 
 
 @pytest.mark.case("C19")
-def test_a_missing_environment_says_how_to_make_it(monkeypatch, tmp_path):
-    monkeypatch.setenv("HARNESS_AUTO_GPTQ_PYTHON", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"none at .*nowhere.*`make auto-gptq`, or set HARNESS_AUTO_GPTQ_PYTHON"):
-        quantize(torch.randn(2, 64), scheme(), stats())
-    with pytest.raises(UserError, match="`make auto-gptq`"):
-        require(Method.auto_gptq)
+@pytest.mark.parametrize(
+    ("method", "command", "variable"),
+    [
+        ("auto_gptq", "make auto-gptq", "HARNESS_AUTO_GPTQ_PYTHON"),
+        ("gptqmodel", "make gptqmodel", "HARNESS_GPTQMODEL_PYTHON"),
+    ],
+)
+def test_a_missing_environment_says_how_to_make_it(monkeypatch, tmp_path, method, command, variable):
+    monkeypatch.setenv(variable, str(tmp_path / "nowhere"))
+    message = f"method={method} runs in its own environment.* none at .*nowhere.*`{command}`, or set {variable}"
+    with pytest.raises(UserError, match=message):
+        quantize(torch.randn(2, 64), scheme(method=method), stats())
+    with pytest.raises(UserError, match=message):
+        require(Method(method))
     require(Method.gptq)
+
+
+def test_inputs_made_up_for_gptqmodel_have_the_same_sum(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    x_TI = torch.randn(20, 48)
+    x_TI[:, [3, 7]] = 0
+    hessian_II = x_TI.T @ x_TI
+    root_II = import_module("gptqmodel_worker").square_root(hessian_II)
+    torch.testing.assert_close(root_II.T @ root_II, hessian_II, rtol=1e-4, atol=1e-4)
+    assert (root_II[:, [3, 7]] == 0).all()
 
 
 def test_an_interpreter_without_the_tool_says_what_it_lacks(monkeypatch):
