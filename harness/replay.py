@@ -43,6 +43,7 @@ class StandIn(nn.Module):
         return getattr(self.__dict__["layer"], name)
 
     def forward(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """In place of the layer's own."""
         out = self.__dict__["act"](hidden, args, kwargs)
         return (out,) if self.__dict__["as_tuple"] else out
 

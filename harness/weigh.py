@@ -121,7 +121,8 @@ def disturbed(w_OI: Tensor, noise: Noise, name: str) -> Tensor:
         noise_OI = torch.randn(w_OI.shape, generator=generator).to(w_OI.device)
         noise_OI *= noise.relative * w_OI.float().norm() / noise_OI.norm()
     else:
-        step_OI = torch.ldexp(torch.ones(()), torch.frexp(w_OI.float()).exponent.cpu() - 8)  # 8 significant bits
+        exponent_OI = torch.frexp(w_OI.float()).exponent.cpu()
+        step_OI = torch.ldexp(torch.ones(w_OI.shape), exponent_OI - 8)  # 8 significant bits
         noise_OI = ((torch.rand(w_OI.shape, generator=generator) - 0.5) * step_OI).to(w_OI.device)
     return (w_OI.float() + noise_OI).to(w_OI.dtype)
 
