@@ -48,9 +48,7 @@ class Draw:
 
     def packs(self) -> list[Pack]:
         """As rows for the engine, nothing scored."""
-        return [
-            Pack(tokens=list(s), position=list(range(len(s))), branches=[(0, len(s), [])]) for s in self.samples
-        ]
+        return [Pack(tokens=list(s), position=list(range(len(s))), branches=[(0, len(s), [])]) for s in self.samples]
 
 
 def draw_samples(config: CalibConfig, tokenizer: Any, seed: int, start: Path) -> Draw:
@@ -93,7 +91,7 @@ def _shipped(config: CalibConfig, start: Path) -> list[Any]:
 
 
 def _text(config: CalibConfig, start: Path) -> list[Any]:
-    text = _file(config, start).read_text(encoding="utf-8")
+    text = _read(config, start)
     if config.joiner:
         rows = re.findall(r"[^\n]*\n|[^\n]+", text)
         text = config.joiner.join(row if row.strip() else "" for row in rows)
@@ -101,8 +99,12 @@ def _text(config: CalibConfig, start: Path) -> list[Any]:
 
 
 def _jsonl(config: CalibConfig, start: Path) -> list[Any]:
-    lines = [line for line in _file(config, start).read_text(encoding="utf-8").splitlines() if line.strip()]
-    return [_column(json.loads(line), config) for line in lines]
+    lines = [line for line in _read(config, start).split("\n") if line.strip()]
+    try:
+        rows = [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise UserError(f"calib.path={config.path}: not a jsonl file ({error}). One JSON object a line.") from error
+    return [_column(row, config) for row in rows]
 
 
 def _dataset(config: CalibConfig, start: Path) -> list[Any]:
@@ -110,10 +112,11 @@ def _dataset(config: CalibConfig, start: Path) -> list[Any]:
 
     try:
         data = datasets.load_dataset(config.path, config.config_name or None, split=config.split)
-    except (OSError, ValueError, ConnectionError, RuntimeError) as error:
+    except Exception as error:  # the hub, the network, a script, a name: whatever `datasets` makes of it
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"calib.path={config.path}: this data set cannot be loaded ({str(error).splitlines()[0]}). A local file "
-            "always works: calib.source=text or jsonl with calib.path=FILE."
+            f"calib.path={config.path}: this data set cannot be loaded ({reason}). A local file always works: "
+            "calib.source=text or jsonl with calib.path=FILE."
         ) from error
     return [_column(row, config) for row in data]
 
@@ -126,17 +129,20 @@ _SOURCES: dict[CalibSource, Callable[[CalibConfig, Path], list[Any]]] = {
 }
 
 
-def _file(config: CalibConfig, start: Path) -> Path:
+def _read(config: CalibConfig, start: Path) -> str:
     path = start / config.path
     if not config.path or not path.is_file():
         raise UserError(f"calib.path={config.path!r}: no such file. Give a text or jsonl file.")
-    return path
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"calib.path={config.path}: not UTF-8 ({error}).") from error
 
 
 def _column(row: Mapping[str, Any], config: CalibConfig) -> Any:
-    if config.text_field not in row:
+    if not isinstance(row, Mapping) or config.text_field not in row:
         raise UserError(
-            f"calib.text_field={config.text_field!r} is no column of {config.path}; there are {', '.join(row)}."
+            f"calib.text_field={config.text_field!r} is no column of {config.path}; it has {', '.join(map(str, row)) or 'none'}."
         )
     return row[config.text_field]
 
