@@ -27,6 +27,7 @@ from harness.errors import UserError
 from harness.score.encode import Encoder
 from harness.score.tasks import Question, TaskItems
 
+log = logging.getLogger(__name__)
 SUITES = Path(__file__).parent.parent / "data" / "suites"
 
 
@@ -68,7 +69,7 @@ def load(spec: str, base: Path) -> list[Task]:
             near = get_close_matches(spec, [*manager.all_tasks, *shipped_names], n=4, cutoff=0.5)
             raise UserError(f"eval: no task is called {spec!r}. Nearest names: {', '.join(near) or 'none'}.")
     try:
-        return list(manager.load([source])["tasks"].values())
+        tasks = list(manager.load([source])["tasks"].values())
     except Exception as error:  # whatever its YAML, its templates, its data or the network make lm-eval raise
         raise UserError(
             f"eval: task {spec} cannot be loaded: {_reason(error)}.\n"
@@ -76,6 +77,16 @@ def load(spec: str, base: Path) -> list[Task]:
             "dataset_kwargs: {data_files: {test: FILE}}.\n"
             "Local data: are all fields there, every answer among its choices, no choice empty?"
         ) from error
+    for task in tasks:
+        _check_metrics(task)
+    return tasks
+
+
+def _check_metrics(task: Any) -> None:
+    """A metric that lm-eval does not know is left out of its results without a word."""
+    known = task.config.process_results or getattr(task, "_metric_fn_list", {})
+    if not callable(known) and (unknown := [name for name, function in known.items() if function is None]):
+        raise UserError(f"eval: task {task.task_name}: lm-eval knows no metric {', '.join(unknown)}.")
 
 
 def _reason(error: BaseException) -> str:
@@ -138,8 +149,18 @@ def _items(subset: str, task: Any, config: EvalConfig, encoder: Encoder, vocab_s
             f"eval: no requests can be made of task {task.task_name} with {task.config.num_fewshot or 0} examples: "
             f"{_reason(error)}.\nAre there enough rows for them, all fields in each, its answer among its choices?"
         ) from error
+    if task.config.num_fewshot and not _has_examples(task):
+        log.warning(
+            "%s has no split for its examples: they are questions, the one asked among them. Set fewshot_split.",
+            task.task_name,
+        )
     questions = list(_questions(task))
     return TaskItems(subset, task.task_name, task, questions, encoder, vocab_size, sampler or "default")
+
+
+def _has_examples(task: Any) -> bool:
+    """Whether few-shot examples are other rows than the question: another split, or its own without the question."""
+    return bool(task.fewshot_cfg.split or task.has_training_docs() or task.has_validation_docs())
 
 
 def _questions(task: Any) -> Iterator[Question]:
