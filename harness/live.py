@@ -43,7 +43,7 @@ def cast_forward(w_OI: Tensor) -> Linear:
 
 
 def _module(layer: nn.Module, site: Site) -> nn.Module:
-    if site.rows or site.transposed or site.expert is not None:
+    if not site.is_whole:
         raise UserError(
             f"{site.name}: LLM.int8 works on whole linear modules, and this site is a part of {site.module}. "
             "Use rtn with int8, or leave the site out: quant.overrides."

@@ -54,6 +54,11 @@ class Site:
         return self.out_features * self.in_features
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is a stored matrix as it lies, neither a part of one nor transposed."""
+        return not self.rows and not self.transposed and self.expert is None
+
+    @property
     def slices(self) -> list[slice]:
         """The rows of the stored matrix, in [O, I] view, that this site is made of."""
         return [slice(rows.start, rows.stop, rows.step) for rows in self.rows] or [slice(None)]
@@ -158,20 +163,34 @@ def write_site(layer: nn.Module, site: Site, w_OI: torch.Tensor) -> None:
 
 @contextmanager
 def substituted(layer: nn.Module, weights: Mapping[Site, torch.Tensor]) -> Iterator[nn.Module]:
-    """The layer with other weights at some sites; the old ones are back, bit for bit, on the way out."""
-    saved = {site: read_site(layer, site) for site in weights}
+    """The layer with other weights at some sites; the old ones are back, bit for bit, on the way out.
+
+    A whole matrix is exchanged, which copies nothing; a part of one is overwritten and written back.
+    """
+    before = {site: _whole(layer, site) if site.is_whole else read_site(layer, site) for site in weights}
     try:
         for site, w_OI in weights.items():
-            write_site(layer, site, w_OI)
+            _put(layer, site, w_OI.to(before[site].dtype))
         yield layer
     finally:
-        for site, w_OI in saved.items():
-            write_site(layer, site, w_OI)
+        for site, old in before.items():
+            _put(layer, site, old)
+
+
+def _put(layer: nn.Module, site: Site, w_OI: torch.Tensor) -> None:
+    if not site.is_whole:
+        return write_site(layer, site, w_OI)
+    parameter = w_OI if isinstance(w_OI, nn.Parameter) else nn.Parameter(w_OI, requires_grad=False)
+    return setattr(layer.get_submodule(site.module), site.parameter, parameter)
+
+
+def _whole(layer: nn.Module, site: Site) -> nn.Parameter:
+    return layer.get_submodule(site.module).get_parameter(site.parameter)
 
 
 def _matrix(layer: nn.Module, site: Site) -> torch.Tensor:
     """The stored matrix that holds the site, as an [O, I] view outside autograd."""
-    weight = layer.get_submodule(site.module).get_parameter(site.parameter).detach()
+    weight = _whole(layer, site).detach()
     if site.expert is not None:
         weight = weight[site.expert]
     return weight.T if site.transposed else weight
