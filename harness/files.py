@@ -60,9 +60,9 @@ def write_text(path: Path, text: str) -> None:
     write_atomic(path, lambda aside: aside.write_bytes(text.encode(errors="surrogateescape")))
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, indent: int | None = 1) -> str:
     """Strict JSON: numbers that are not finite become null, tensors and arrays become lists, enums their value."""
-    return json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

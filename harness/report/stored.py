@@ -26,7 +26,7 @@ COLUMNS = _COLUMNS.split()
 
 _WHOLE_NUMBERS = """
     n_items n_documents n_tokens flips_to_wrong flips_to_right ffn_group_size attention_group_size weight_bytes
-    ffn_bytes_saved attention_bytes_saved seed batch_tokens peak_bytes
+    ffn_bytes_saved attention_bytes_saved seed batch_tokens peak_bytes weights bytes_saved
 """
 WHOLE_NUMBERS = _WHOLE_NUMBERS.split()
 
@@ -41,13 +41,10 @@ WORDS = _WORDS.split()
 def read_report(path: Any) -> pd.DataFrame:
     """A table back as it was written: words stay words, whole numbers stay whole, only empty cells are missing."""
     try:
-        types = dict.fromkeys(WORDS, "str")
-        frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=types, encoding="utf-8")
+        types: Any = dict.fromkeys(WORDS, "str") | dict.fromkeys(WHOLE_NUMBERS, "Int64")
+        return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=types, encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a report ({error}).") from error
-    for name in set(WHOLE_NUMBERS) & set(frame):
-        frame[name] = frame[name].astype("Int64")
-    return frame
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
@@ -55,6 +52,6 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
     if path.suffix == ".parquet":
         return write_atomic(path, lambda aside: frame.to_parquet(aside, index=False))
     cells = frame.copy()
-    for name in cells.select_dtypes("object"):
-        cells[name] = [" ".join(to_json(cell).split()) if isinstance(cell, dict) else cell for cell in cells[name]]
+    for name in [name for name in cells if cells[name].dtype == object]:
+        cells[name] = [to_json(cell, indent=None) if isinstance(cell, dict) else cell for cell in cells[name]]
     return write_atomic(path, lambda aside: cells.to_csv(aside, index=False, encoding="utf-8", lineterminator="\r\n"))

@@ -23,6 +23,8 @@ from harness.report.stored import read_report as read_report
 from harness.report.stored import write_table as write_table
 from harness.score.measure import Measure, Results, Summary, bands
 
+NO_MEAN = "no mean over items: no interval"
+
 
 @dataclass
 class Sheet:
@@ -38,7 +40,7 @@ class Sheet:
         """report.csv: a row per arm x subset x task x metric x band."""
         rows = [row for results in self.results for row in self._rows(results)]
         frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-        for name in WHOLE_NUMBERS:
+        for name in set(WHOLE_NUMBERS) & set(frame):
             frame[name] = frame[name].astype("Int64")
         return frame
 
@@ -154,7 +156,7 @@ def perplexity(measure: Measure, arm: int, band: str) -> dict[str, Any]:
         "value": value,
         "base_value": base,
     }
-    return cells if arm == 0 else {**cells, "loss": value - base}
+    return cells if arm == 0 else {**cells, "loss": value - base, "reason": NO_MEAN}
 
 
 def summarized(summary: Summary, arm: int) -> dict[str, Any]:
@@ -169,7 +171,8 @@ def summarized(summary: Summary, arm: int) -> dict[str, Any]:
         "value": value,
         "base_value": base,
     }
-    return cells if arm == 0 else {**cells, "loss": base - value if summary.higher_is_better else value - base}
+    loss = base - value if summary.higher_is_better else value - base
+    return cells if arm == 0 else {**cells, "loss": loss, "reason": NO_MEAN}
 
 
 def _named(measure: Measure, band: str) -> dict[str, Any]:
