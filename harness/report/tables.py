@@ -89,7 +89,7 @@ class Sheet:
             "n_tokens": measure.n_tokens[chosen].sum(),
             "value": value,
             "stderr": stderr,
-            "base_value": np.average(base_N, weights=weights_N),
+            "base_value": mean_stderr(base_N, documents, weights_N)[0],
             **_against_base(measure, arm, chosen, weights_N),
         }
         if arm and measure.metric in ("acc", "acc_norm"):
