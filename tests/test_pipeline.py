@@ -1,6 +1,7 @@
 """Whole runs of a tiny model: what they write, when they run at all, and what stops them."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -188,6 +189,15 @@ def test_a_run_at_work_elsewhere_is_left_alone(split, monkeypatch):
     with FileLock(split / ".lock"):
         outcome = run(composed("+exp=int4_split", *SMALL, "harness.on_locked=skip"), split.parents[2])
     assert (outcome.status, outcome.folder) == ("locked", split)
+
+
+@pytest.mark.case("H5")
+def test_of_two_starts_at_once_one_computes_and_the_other_waits_for_its_result(tmp_path):
+    config = composed("+exp=int4_ffn_only", *TEXT)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: run(config, tmp_path), range(2))
+    assert {first.status, second.status} == {"done", "already done"} and first.folder == second.folder
+    assert [p.name for p in (first.folder / "attempts").iterdir()] == ["0"]  # pyright: ignore
 
 
 def test_force_runs_again_and_gives_the_same_numbers(tmp_path):
