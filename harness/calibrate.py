@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from harness.config import CalibConfig, CalibDraw, CalibPacking, CalibSource
 from harness.errors import UserError
+from harness.expert_inputs import Entry, entry, listening_to_experts
 from harness.model.sites import Site
 from harness.packs import Pack
 from harness.quantize import InputStats
@@ -141,9 +142,8 @@ def _read(config: CalibConfig, start: Path) -> str:
 
 def _column(row: Mapping[str, Any], config: CalibConfig) -> Any:
     if not isinstance(row, Mapping) or config.text_field not in row:
-        raise UserError(
-            f"calib.text_field={config.text_field!r} is no column of {config.path}; it has {', '.join(map(str, row)) or 'none'}."
-        )
+        found = ", ".join(map(str, row)) or "none"
+        raise UserError(f"calib.text_field={config.text_field!r} is no column of {config.path}; it has {found}.")
     return row[config.text_field]
 
 
@@ -176,9 +176,12 @@ def gather(layer: nn.Module, sites: Sequence[Site], replay: Callable[[], Any]) -
     Sites that are fed the same tensor (q, k, v; gate, up) share one object: it is summed once, and factored once.
     """
     by_module: dict[str, InputStats] = {}
-    with _listening(layer, sorted({site.module for site in sites}), by_module):
+    by_expert: dict[Entry, InputStats] = {}
+    routed = [site for site in sites if site.expert is not None]
+    paths = sorted({site.module for site in sites if site.expert is None})
+    with _listening(layer, paths, by_module), listening_to_experts(layer, routed, by_expert):
         replay()
-    return {site: by_module[site.module] for site in sites}
+    return {site: by_module[site.module] if site.expert is None else by_expert[entry(site)] for site in sites}
 
 
 @contextmanager

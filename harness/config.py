@@ -103,6 +103,8 @@ class DesignConfig:
 
     players: Players = Players.blocks
     arms: ArmsRule = ArmsRule.single
+    matched_noise: float = 0.0  # arms that disturb one block each to this relative weight error; 0: none
+    random_sets: int = 0  # arms that quantize random sites, as many weights as the smaller block has
     noise_draws: int = 0  # arms that move every block weight by at most half a bfloat16 step: the noise floor
     layer_groups: int = 0  # merge consecutive layers into this many players; 0: one each
     seed: int = 0

@@ -10,16 +10,14 @@ Embedding and head are players of their own in every design, and only where they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from harness.config import ArmsRule, DesignConfig, Players
 from harness.errors import UserError
 from harness.model.sites import Site
-from harness.plan import Arm, Cast, Noise, Plan, base_arm
-from harness.scheme import Scheme
-from harness.supported import is_live
+from harness.plan import Arm, Plan, base_arm
 
 MOST_ARMS = 128
 Coalition = frozenset[str]
@@ -71,19 +69,6 @@ def with_draws(arms: Sequence[Arm], draws: int) -> list[Arm]:
         replace(arm, name=f"{arm.name}@{draw}", draw=draw) for draw in range(1, draws) for arm in arms if arm.calibrated
     ]
     return [*arms, *more]
-
-
-def noise_arms(sites: Sequence[Site], design: DesignConfig) -> list[Arm]:
-    """Arms that set the noise floor: every block weight moved by at most half a bfloat16 step."""
-    return [
-        Arm(f"noise.{k}", frozenset(), dict.fromkeys(sites, Noise(design.seed + k))) for k in range(design.noise_draws)
-    ]
-
-
-def cast_arms(plan: Mapping[Site, Scheme]) -> list[Arm]:
-    """The control of LLM.int8, where it is used: its float16 casts alone, at the same sites."""
-    sites = [site for site, scheme in plan.items() if is_live(scheme)]
-    return [Arm("fp16_cast", frozenset(), dict.fromkeys(sites, Cast()))] if sites else []
 
 
 def _alone(players: list[str]) -> Iterable[Coalition]:

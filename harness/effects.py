@@ -17,7 +17,7 @@ from harness.score.measure import Measure
 
 def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
     """Players with their weights and the bytes that quantizing them saves; `bits_per_weight` by site name."""
-    design = [arm for arm in arms if not arm.is_control and not arm.draw]
+    design = [arm for arm in arms if not arm.control and not arm.draw]
     owner = _owners(design)
     weights: dict[str, int] = {}
     saved: dict[str, float] = {}

@@ -8,30 +8,35 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 import harness
 from harness.attribute import attribute, to_frame
-from harness.calibrate import Draw, draw_samples
+from harness.calibrate import Draw, draw_samples, overlap
 from harness.calibration import Calibration
 from harness.config import AttributeConfig, CalibInputs, RunConfig
 from harness.console import progress, show_attribution, show_plan, show_report
-from harness.design import build_arms, cast_arms, noise_arms, with_draws
+from harness.controls import control_arms
+from harness.design import build_arms, with_draws
 from harness.effects import game_of, scores_of
 from harness.files import RunFolder, to_json, write_text
 from harness.identity import code_version, run_id
 from harness.model.cache import cache_folder
 from harness.model.load import Model, open_model
+from harness.model.sites import Site
 from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
 from harness.report.cells import arm_cells, arm_facts, peak_bytes, run_cells, site_rows, versions
 from harness.report.tables import Sheet, read_report, write_table
+from harness.scheme import Scheme
 from harness.score.gather import find, gather
 from harness.score.measure import Measure, Results, Scorable
 from harness.stream import Scores, Stream
 from harness.weigh import Weigher
+from harness.workers import TOOLS, require
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +55,8 @@ def run(config: RunConfig, start: Path) -> Outcome:
     sources = find(config.eval, start)
     model = open_model(config.model)
     rules = resolve(model.all_sites, config.quant)
-    arms = with_draws(build_arms(rules.plan, config.design, len(model.layers)), len(config.calib.seeds))
-    arms += noise_arms(model.sites, config.design) + cast_arms(rules.plan)
-    check_groups(rules.plan, config.quant.indivisible)
-    check_lattice(rules.plan, model.base_lattice, config.model.allow_lattice)
+    arms = all_arms(config, model, rules.plan)
+    check_plan(config, model, rules.plan)
     if config.harness.plan_only:
         show_plan(arms, rules.notes)
         return Outcome("planned")
@@ -89,7 +92,7 @@ def _measure(
     sheet = Sheet(
         run_cells(config, model, folder.path.name, seconds),
         arms,
-        [arm_cells(arm, model, weigher) for arm in arms],
+        [arm_cells(arm, model, weigher, calib_cells(config, draws, work)) for arm in arms],
         results,
         config.attribute,
     )
@@ -104,6 +107,27 @@ def _measure(
 def _show(folder: RunFolder) -> None:
     show_report(read_report(folder.path / "report.csv"))
     show_attribution(read_report(folder.path / "attribution.csv"))
+
+
+def all_arms(config: RunConfig, model: Model, plan: dict[Site, Scheme]) -> list[Arm]:
+    """The design's arms, each calibrated one once per draw, and the controls."""
+    arms = with_draws(build_arms(plan, config.design, len(model.layers)), len(config.calib.seeds))
+    sequential = config.calib.inputs is CalibInputs.quantized
+    return arms + control_arms(plan, model.sites, config.design, sequential)
+
+
+def check_plan(config: RunConfig, model: Model, plan: dict[Site, Scheme]) -> None:
+    """UserError for a plan that this model, or this machine, cannot carry out as asked."""
+    check_groups(plan, config.quant.indivisible)
+    check_lattice(plan, model.base_lattice, config.model.allow_lattice)
+    for method in {scheme.method for scheme in plan.values()} & set(TOOLS):
+        require(method)
+
+
+def calib_cells(config: RunConfig, draws: Sequence[Draw], work: Sequence[Scorable]) -> dict[str, Any]:
+    """What calibration saw, and how much of it is scored as well."""
+    scored = [sequence.tokens for task in work for sequence in task.sequences]
+    return {"calib_inputs": config.calib.inputs.value, "calib_overlap": overlap(draws, scored) if draws else None}
 
 
 def score(

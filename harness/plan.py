@@ -46,7 +46,14 @@ class Cast:
     """LLM.int8's control: inputs and weights cast to float16 as it does, nothing rounded to integers."""
 
 
-Recipe = Scheme | Noise | Cast
+@dataclass(frozen=True)
+class Splice:
+    """The weights that the block's own arm made with this scheme, whatever this arm's inputs would have given."""
+
+    scheme: Scheme
+
+
+Recipe = Scheme | Noise | Cast | Splice
 Plan = Mapping[Site, Recipe]
 # How one layer is changed: site, scheme, and the calibration draw where the scheme looks at inputs. Empty: not at all.
 Treatment = tuple[tuple[Site, Recipe, int], ...]
@@ -56,12 +63,16 @@ GROUP_SIZES = (16, 32, 64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class Arm:
-    """One plan under test. `players` says which are on; base has none. `draw`: its calibration tokens."""
+    """One plan under test. `players` says which are on; base has none. `draw`: its calibration tokens.
+
+    A control is no coalition of the design (harness.controls).
+    """
 
     name: str
     players: frozenset[str]
     plan: Plan = field(hash=False)
     draw: int = 0
+    control: bool = False
 
     @cached_property
     def _by_layer(self) -> dict[int, Treatment]:
@@ -81,11 +92,6 @@ class Arm:
         return any(isinstance(recipe, Noise) for recipe in self.plan.values())
 
     @property
-    def is_control(self) -> bool:
-        """Whether the arm is no coalition of the design."""
-        return any(not isinstance(recipe, Scheme) for recipe in self.plan.values())
-
-    @property
     def is_live(self) -> bool:
         """Whether it also acts on activations, so that what it scores depends on the batch."""
         return any(computes(recipe) for recipe in self.plan.values())
@@ -98,6 +104,18 @@ class Arm:
     def key(self) -> Treatment:
         """Equal for arms that quantize the same sites alike."""
         return tuple((site, r, self.draw if looks_at_inputs(r) else 0) for site, r in self.plan.items())
+
+
+# Roles in the order in which a layer computes them; those that share an input belong together.
+STAGES = (("q", "k", "v", "q_a", "kv_a"), ("q_b", "kv_b"), ("o",), ("gate", "up"), ("down",))
+
+
+def true_sequential_stages(treatment: Treatment) -> list[Treatment]:
+    """A layer's treatment cut by role where a scheme asks for it, else whole."""
+    if not any(isinstance(recipe, Scheme) and recipe.true_sequential for _, recipe, _ in treatment):
+        return [treatment]
+    cut = [tuple(part for part in treatment if part[0].role in roles) for roles in STAGES]
+    return [stage for stage in cut if stage]
 
 
 def looks_at_inputs(recipe: Recipe) -> bool:

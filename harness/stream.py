@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -29,9 +29,8 @@ from harness.live import Linear, computing
 from harness.model.load import Model
 from harness.model.sites import Site, substituted
 from harness.packs import Pack
-from harness.plan import Arm, Treatment
+from harness.plan import Arm, Treatment, true_sequential_stages
 from harness.replay import Call, head_logits, model_inputs, push, record
-
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,6 @@ class Scores:
         """Arrays to fill; NaN until scored."""
         shape = (arms, slots)
         return cls(np.full(shape, np.nan), np.zeros(shape, bool), np.full(shape, np.nan), np.zeros(shape, bool))
-
 
     def part(self, slots: slice) -> Scores:
         """The scores of some slots only."""
@@ -204,7 +202,7 @@ class Stream:
             last = n == len(ways) - 1  # the last way may overwrite the trunk's own states
             scored = trunk.scored if last else trunk.scored.copy()
             calib = {draw: trunk.calib[draw] if last else trunk.calib[draw].copy() for draw in self._draws(arms)}
-            with self._treated(treatment, layer, stats):
+            with self._in_order(index, layer, treatment, stats, trunk.calib):
                 for states in (scored, *calib.values()):
                     states.push(index, layer)
             self._check(scored.hidden, f"activations after layer {index}", arms)
@@ -215,11 +213,28 @@ class Stream:
         """Statistics by draw: of this trunk's own states, or once a layer of base's, which is the first trunk."""
         if self.calibration is None or not (self.calibration.sequential or 0 in trunk.arms):
             return self._stats
-        self._stats = {
-            draw: self.calibration.stats(index, layer, draw, lambda s=states: s.replay(index, layer))
-            for draw, states in trunk.calib.items()
-        }
+        self._stats = self._gathered(index, layer, trunk.calib)
         return self._stats
+
+    def _gathered(self, index: int, layer: nn.Module, calib: dict[int, States]) -> dict[int, Any]:
+        """Statistics by draw of a layer as it stands."""
+        assert self.calibration is not None
+        return {
+            draw: self.calibration.stats(index, layer, draw, lambda s=states: s.replay(index, layer))
+            for draw, states in calib.items()
+        }
+
+    @contextmanager
+    def _in_order(
+        self, index: int, layer: nn.Module, treatment: Treatment, stats: dict[int, Any], calib: dict[int, States]
+    ) -> Iterator[None]:
+        """A treated layer. True-sequential GPTQ looks at inputs anew after each group of roles is quantized."""
+        with ExitStack() as stack:
+            stages = true_sequential_stages(treatment)
+            for n, stage in enumerate(stages):
+                stats = self._gathered(index, layer, calib) if n else stats
+                stack.enter_context(self._treated(stage, layer, stats))
+            yield
 
     @contextmanager
     def _treated(self, treatment: Treatment, module: nn.Module, stats: Any = None) -> Iterator[None]:

@@ -4,7 +4,9 @@ What can be shared is: GPTQ's factor of one input serves every matrix that it fe
 size; AWQ's scale is one for the matrices of a block that share an input (q, k, v; gate, up), the same in all arms.
 
 The notes become sites.csv: requested and realised scheme, bits per weight, relative weight error
-||Q - W||_F / ||W||_F, and, where the inputs are known, relative output error sqrt(tr(E H E^T) / tr(W H W^T)), E = Q - W.
+||Q - W||_F / ||W||_F, and, where the inputs are known, relative output error sqrt(tr(E H E^T) / tr(W H W^T)), where
+E = Q - W.
+An expert that few calibration tokens reached is rounded to nearest (harness.expert_inputs), and its note says so.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.expert_inputs import nothing_known, too_few
 from harness.live import Linear, cast_forward, int8_forward
 from harness.model.sites import Site, read_site
-from harness.plan import Cast, Noise, Recipe, Treatment, computes
+from harness.plan import Cast, Noise, Recipe, Splice, Treatment, computes
 from harness.quantize import Factor, InputStats, Quantized, factor_key, factorize, pair_scale, quantize
 from harness.quantize.llm_int8 import int8_weight
 from harness.scheme import Indivisible, Method, Scheme
@@ -70,6 +73,8 @@ class Weigher:
         assert not isinstance(recipe, Cast)
         if isinstance(recipe, Noise):
             return disturbed(read_site(layer, site), recipe, site.name)
+        if isinstance(recipe, Splice):
+            return self._kept["first", site, recipe.scheme]
         return self._quantized_weight(site, recipe, draw, layer, stats)
 
     def _quantized_weight(self, site: Site, scheme: Scheme, draw: int, layer: nn.Module, stats: SiteStats) -> Tensor:
@@ -78,12 +83,17 @@ class Weigher:
             q = self._quantized(site, scheme, w_OI, layer, stats)
             q_OI = q.dequantize()
             self.facts[site.name, scheme, draw] = _facts(site, scheme, q, w_OI.float(), q_OI, stats.get(site))
-            return q_OI.to(w_OI.dtype)
+            made_OI = q_OI.to(w_OI.dtype)
+            self._kept.setdefault(("first", site, scheme), made_OI)  # by the block's own arm, which comes before others
+            return made_OI
 
         return self._once(("weight", site, scheme), stats.get(site), make)
 
     def _quantized(self, site: Site, scheme: Scheme, w_OI: Tensor, layer: nn.Module, stats: SiteStats) -> Quantized:
         own = stats.get(site)
+        if own is not None and (reason := too_few(site, own)):
+            q = quantize(w_OI, scheme, nothing_known(w_OI), indivisible=self.indivisible)
+            return q.with_facts(fallback_reason=reason)
         shared: dict[str, Any] = {}
         if own is not None and scheme.method is Method.gptq:
             shared["factor"] = self._factor(scheme, own)
@@ -97,7 +107,9 @@ class Weigher:
 
     def _pair_scale(self, site: Site, scheme: Scheme, layer: nn.Module, stats: SiteStats) -> Tensor:
         """AWQ's scale of every matrix of the block that is fed this site's input."""
-        group = [s for s in self.sites if s.layer == site.layer and s.block == site.block and stats.get(s) is stats[site]]
+        group = [
+            s for s in self.sites if s.layer == site.layer and s.block == site.block and stats.get(s) is stats[site]
+        ]
 
         def make() -> Tensor:
             weights = [read_site(layer, s) for s in group]
@@ -114,7 +126,7 @@ class Weigher:
 
 
 def disturbed(w_OI: Tensor, noise: Noise, name: str) -> Tensor:
-    """The matrix with seeded noise (harness.plan.Noise); the same on every device, and no other generator is touched."""
+    """The matrix with seeded noise (harness.plan.Noise), the same on every device; no other generator is touched."""
     seed = int.from_bytes(hashlib.sha256(f"{noise.seed} {name}".encode()).digest()[:8], "big") >> 1
     generator = torch.Generator().manual_seed(seed)
     if noise.relative:
@@ -131,9 +143,10 @@ def _facts(
     site: Site, scheme: Scheme, q: Quantized, w_OI: Tensor, q_OI: Tensor, stats: InputStats | None
 ) -> dict[str, Any]:
     facts = _described(site, scheme, w_OI, q_OI, q.group_size, q.bits_per_weight)
+    if stats is not None:
+        facts["calibration_tokens"] = stats.n_tokens
     if stats is not None and stats.n_tokens:
         facts["relative_output_error"] = _output_error(q_OI - w_OI, w_OI, stats)
-        facts["calibration_tokens"] = stats.n_tokens
     return {**facts, **q.facts}
 
 

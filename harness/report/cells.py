@@ -17,7 +17,8 @@ import harness
 from harness.config import RunConfig
 from harness.ledger.weights import model_bytes
 from harness.model.load import Model
-from harness.plan import Arm
+from harness.plan import Arm, Splice
+from harness.scheme import Scheme
 from harness.weigh import Weigher
 
 BLOCKS = ("ffn", "attention")
@@ -44,8 +45,8 @@ def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> d
     }
 
 
-def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
-    """What an arm quantizes and what its weights take."""
+def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, Any]) -> dict[str, Any]:
+    """What an arm quantizes, what its weights take, and where its inputs came from."""
     facts = arm_facts(arm, weigher)
     stored = model_bytes(
         sum(p.numel() for p in model.module.parameters()),
@@ -56,6 +57,7 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
     return {
         "arm": arm.name,
         **{f"{block}_{name}": cell for block in BLOCKS for name, cell in _block_cells(arm, block).items()},
+        **(calibration if arm.calibrated else {}),
         "quantized_share": _quantized_share(arm, facts),
         "bits_per_weight": stored.bits_per_weight,
         "weight_bytes": stored.weight_bytes,
@@ -66,15 +68,14 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher) -> dict[str, Any]:
 
 def arm_facts(arm: Arm, weigher: Weigher) -> dict[str, dict[str, Any]]:
     """What is known of every quantized site of an arm, by site name; nothing for noise."""
-    if arm.is_control:
-        return {}
-    return {site.name: weigher.facts[site.name, recipe, draw] for site, recipe, draw in arm.key}  # pyright: ignore
+    keys = ((s, r.scheme if isinstance(r, Splice) else r, draw) for s, r, draw in arm.key)
+    return {s.name: weigher.facts[s.name, r, draw] for s, r, draw in keys if isinstance(r, Scheme)}
 
 
 def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
     """Method, precision and group size of a block; `mixed` where its sites differ."""
-    schemes = {scheme for site, scheme in arm.plan.items() if site.block == block}
-    if not schemes or arm.is_control:
+    schemes = {r for site, r in arm.plan.items() if site.block == block and isinstance(r, Scheme)}
+    if not schemes:
         return {"method": "keep", "precision": "", "group_size": None}
     methods, precisions, sizes = ({getattr(s, n) for s in schemes} for n in ("method", "precision", "group_size"))
     return {
@@ -85,7 +86,7 @@ def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
 
 
 def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None:
-    if arm.is_control:
+    if not facts:
         return None
     asked = sum(site.weights for site in arm.plan)
     kept = sum(site.weights * facts[site.name].get("kept_columns", 0) / site.in_features for site in arm.plan)
