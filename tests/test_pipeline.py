@@ -192,8 +192,10 @@ def test_a_run_at_work_elsewhere_is_left_alone(split, monkeypatch):
 
 
 @pytest.mark.case("H5")
-def test_of_two_starts_at_once_one_computes_and_the_other_waits_for_its_result(tmp_path):
+def test_of_two_starts_at_once_one_computes_and_the_other_waits_for_its_result(tmp_path, monkeypatch):
     config = composed("+exp=int4_ffn_only", *TEXT)
+    model = pipeline.open_model(config.model)  # once: random weights come from the process's own generator
+    monkeypatch.setattr(pipeline, "open_model", lambda _: model)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: run(config, tmp_path), range(2))
     assert {first.status, second.status} == {"done", "already done"} and first.folder == second.folder
