@@ -82,7 +82,17 @@ ROLES = {
 ROLE_ORDER = ("q", "q_a", "q_b", "k", "v", "kv_a", "kv_b", "o", "gate", "up", "down")
 SUFFIXES = {(): "", ("shared_expert",): ".shared", ("shared_experts",): ".shared"}
 ROUTERS = ("gate", "router", "shared_expert_gate")  # children of a module that also holds `experts`
-UNMARKED_EXPERTS = {"Llama4TextExperts": (True, True)}  # class -> (transposed, gate and up as halves)
+
+
+@dataclass(frozen=True)
+class ExpertMarks:
+    """How a module stores its experts."""
+
+    transposed: bool  # [expert, I, O], else [expert, O, I]
+    halves: bool  # gate and up are halves of the outputs, else even and odd ones
+
+
+UNMARKED_EXPERTS = {"Llama4TextExperts": ExpertMarks(transposed=True, halves=True)}  # by class
 
 
 @dataclass(frozen=True)
@@ -141,16 +151,19 @@ def _orientation(owner: nn.Module) -> tuple[int, bool] | None:
     return None
 
 
+def expert_marks(owner: nn.Module) -> ExpertMarks | None:
+    """What transformers says of an experts module, or what is known of its class; None where neither helps."""
+    if hasattr(owner, "is_transposed"):
+        return ExpertMarks(bool(owner.is_transposed), bool(owner.is_concatenated))
+    return UNMARKED_EXPERTS.get(type(owner).__name__)
+
+
 def _experts(owner: nn.Module, parameter: str, config: PretrainedConfig) -> list[Part] | None:
     """Parts of a parameter [expert, O, I] or [expert, I, O]."""
-    weight = owner.get_parameter(parameter)
-    marks = UNMARKED_EXPERTS.get(type(owner).__name__)
-    if hasattr(owner, "is_transposed"):
-        marks = bool(owner.is_transposed), bool(owner.is_concatenated)
+    weight, marks = owner.get_parameter(parameter), expert_marks(owner)
     if marks is None or weight.dim() != 3:
         return None
-    transposed, halves = marks
-    outputs, inputs = weight.shape[:0:-1] if transposed else weight.shape[1:]
+    outputs, inputs = weight.shape[:0:-1] if marks.transposed else weight.shape[1:]
     cut: dict[str, Rows]
     match parameter:
         case "down_proj" if outputs == config.hidden_size:
@@ -158,10 +171,12 @@ def _experts(owner: nn.Module, parameter: str, config: PretrainedConfig) -> list
         case "up_proj" if inputs == config.hidden_size:
             cut = {"up": ()}
         case "gate_up_proj" if inputs == config.hidden_size:
-            cut = _halves(config, outputs) if halves else _even_odd(outputs)
+            cut = _halves(config, outputs) if marks.halves else _even_odd(outputs)
         case _:
             return None
-    return [Part(role, f".expert{e}", rows, transposed, e) for e in range(len(weight)) for role, rows in cut.items()]
+    return [
+        Part(role, f".expert{e}", rows, marks.transposed, e) for e in range(len(weight)) for role, rows in cut.items()
+    ]
 
 
 def _kv_heads(config: PretrainedConfig) -> int:
