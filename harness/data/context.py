@@ -7,8 +7,8 @@ Attention moves information across the context; but for `conflict` these tasks n
   Middle).
 * `induction_copy`: random tokens, twice. How far the nll of the second pass falls below that of the first measures
   copying by induction heads (Olsson et al. 2022). One choice, so it has an nll and no accuracy.
-* `two_hop`: a thing is in a box, the box in a room; asked for the thing's room. Band `one_hop`, the box's room, is the
-  control: the same text without the first step.
+* `two_hop`: Anna's teacher is Tom, Tom lives in Lima; where does Anna's teacher live? Band `one_hop` asks where Tom
+  lives: the control without the first step. The wrong answers are where others live.
 * `conflict`: the text says that a well-known city lies in another country; that and the truth are scored against each
   other, and `gold` is what the text says. In band `agreeing` the text says the truth: the open-book form of the fact.
 
@@ -26,13 +26,16 @@ from pathlib import Path
 
 from harness.data.filler import Encode, hide, n_fitting, sentences
 from harness.data.items import Item, load_items
-from harness.data.sources.adjectives import KINDS, NOUNS
+from harness.data.sources.adjectives import NOUNS
 from harness.errors import UserError
 
 DEPTHS = (0.1, 0.5, 0.9)
 N_CHOICES = 4
-ROOMS = "kitchen garden library cellar attic bedroom bathroom garage hall office chapel stable"
-FACTS = Path(__file__).parent / "suites" / "city_country.jsonl"
+PEOPLE = """Anna Tom Mary John Peter Laura David Susan Paul Emma Frank Alice Henry Julia Simon Clara Oliver Nora Victor
+Helen"""
+SUITES = Path(__file__).parent / "suites"
+NAMES = ("city_country", "entity_class", "wikidata")  # their documents are the keys of key_value
+FAMOUS = 60  # cities, the largest: homes in two_hop
 
 
 @dataclass(frozen=True)
@@ -66,26 +69,27 @@ def passkey(encode: Encode, rng: random.Random, length: int, index: int) -> list
     """... The pass key is 48213. Remember it. ... What is the pass key? The pass key is | 48213, three others."""
     keys = [str(number) for number in rng.sample(range(10_000, 100_000), N_CHOICES)]
     depth = DEPTHS[index % len(DEPTHS)]
-    needle, question = f"The pass key is {keys[0]}. Remember it.", "What is the pass key? The pass key is"
-    text = hide(encode, rng, [(depth, needle)], question, length - _longest(encode, keys))
-    return [ContextItem("passkey", *_cut(encode, rng, text, keys), f"passkey-{index}", _name(depth), length)]
+    question = "What is the pass key? The pass key is"
+    needle = (depth, f"The pass key is {keys[0]}. Remember it.")
+    text = hide(encode, rng, [needle], length - _longest(encode, [question], keys))
+    tokens = _cut(encode, f"{text} {question}", keys, _order(rng))
+    return [ContextItem("passkey", *tokens, f"passkey-{index}", _band(depth), length)]
 
 
 def key_value(encode: Encode, rng: random.Random, length: int, index: int) -> list[ContextItem]:
-    """The red table: piano. The blue lamp: violin. ... The red table: | piano, violin, two others."""
-    nouns = NOUNS.split()
-    keys = rng.sample(_keys(), len(_keys()))
-    values = rng.choices(nouns, k=len(keys))
-    room = length - _longest(encode, nouns) - _longest(encode, keys)
-    n_pairs = n_fitting(encode, [f"{key} {value}." for key, value in zip(keys, values, strict=True)], room)
+    """Lima: piano. Plato: violin. Volga: lamp. ... Plato: | violin, three other values."""
+    keys = rng.sample(_names(), len(_names()))
+    values = rng.choices(NOUNS.split(), k=len(keys))
+    pairs = [f"{key}: {value}." for key, value in zip(keys, values, strict=True)]
+    n_pairs = n_fitting(encode, pairs, length - _longest(encode, pairs, [""]))
     if len(set(values[:n_pairs])) < N_CHOICES:
         raise UserError(f"context length: {length} tokens hold {n_pairs} pairs of key and value; allow more")
     depth = DEPTHS[index % len(DEPTHS)]
     asked = round(depth * (n_pairs - 1))
-    text = " ".join([f"{keys[i]} {values[i]}." for i in range(n_pairs)] + [keys[asked]])
+    text = " ".join([*pairs[:n_pairs], f"{keys[asked]}:"])
     others = sorted(set(values[:n_pairs]) - {values[asked]})
-    answers = [values[asked], *rng.sample(others, N_CHOICES - 1)]
-    return [ContextItem("key_value", *_cut(encode, rng, text, answers), f"key_value-{index}", _name(depth), length)]
+    tokens = _cut(encode, text, [values[asked], *rng.sample(others, N_CHOICES - 1)], _order(rng))
+    return [ContextItem("key_value", *tokens, f"key_value-{index}", _band(depth), length)]
 
 
 def induction_copy(encode: Encode, rng: random.Random, length: int, index: int) -> list[ContextItem]:
@@ -99,33 +103,35 @@ def induction_copy(encode: Encode, rng: random.Random, length: int, index: int) 
 
 
 def two_hop(encode: Encode, rng: random.Random, length: int, index: int) -> list[ContextItem]:
-    """... The key is in the red box. ... The red box is in the attic. ... The room of the key is the | attic, ..."""
-    things, rooms = rng.sample(NOUNS.split(), N_CHOICES), rng.sample(ROOMS.split(), N_CHOICES)
-    boxes = [f"{colour} box" for colour in rng.sample(KINDS["colour"].split(), N_CHOICES)]
-    facts = [f"The {thing} is in the {box}." for thing, box in zip(things, boxes, strict=True)]
-    facts += [f"The {box} is in the {room}." for box, room in zip(boxes, rooms, strict=True)]
-    needles = [(rng.random(), fact) for fact in facts]
-    spare, state = length - _longest(encode, rooms), rng.getstate()
-    items = []
-    for band, asked in (("two_hop", things[0]), ("one_hop", boxes[0])):
-        rng.setstate(state)  # the same prose and order of choices in both
-        text = hide(encode, rng, needles, f"The room where the {asked} can be found is the", spare)
-        items.append(ContextItem("two_hop", *_cut(encode, rng, text, rooms), f"two_hop-{index}", band, length))
-    return items
+    """... The teacher of Anna is Tom. ... Tom lives in Lima. ... The teacher of Anna lives in | Lima, three others."""
+    people = rng.sample(PEOPLE.split(), 2 * N_CHOICES)
+    pupils, teachers = people[:N_CHOICES], people[N_CHOICES:]
+    homes = rng.sample([fact.document for fact in _known_facts()[:FAMOUS]], N_CHOICES)
+    steps = [f"The teacher of {pupil} is {teacher}." for pupil, teacher in zip(pupils, teachers, strict=True)]
+    steps += [f"{teacher} lives in {home}." for teacher, home in zip(teachers, homes, strict=True)]
+    questions = {"two_hop": f"The teacher of {pupils[0]} lives in", "one_hop": f"{teachers[0]} lives in"}
+    needles = [(rng.random(), step) for step in steps]
+    text = hide(encode, rng, needles, length - _longest(encode, questions.values(), homes))
+    order = _order(rng)
+    return [
+        ContextItem("two_hop", *_cut(encode, f"{text} {question}", homes, order), f"two_hop-{index}", band, length)
+        for band, question in questions.items()
+    ]
 
 
 def conflict(encode: Encode, rng: random.Random, length: int, index: int) -> list[ContextItem]:
     """The city of Lima is in the country of Japan. ... The city of Lima is in the country of | Japan, Peru."""
-    facts = _known_facts()
-    fact = facts[index % len(facts)]
+    fact = _known_facts()[index % len(_known_facts())]
     truth = fact.choices[fact.gold]
     lie = rng.choice([choice for choice in fact.choices if choice != truth])
-    spare, depth, state = length - _longest(encode, fact.choices), DEPTHS[index % len(DEPTHS)], rng.getstate()
+    room = length - _longest(encode, [fact.query], fact.choices)
+    depth, order, state = DEPTHS[index % len(DEPTHS)], _order(rng, 2), rng.getstate()
     items = []
     for band, told, other in (("conflicting", lie, truth), ("agreeing", truth, lie)):
-        rng.setstate(state)
-        text = hide(encode, rng, [(depth, f"{fact.query} {told}.")], fact.query, spare)
-        items.append(ContextItem("conflict", *_cut(encode, rng, text, [told, other]), fact.document, band, length))
+        rng.setstate(state)  # the same prose in both
+        text = hide(encode, rng, [(depth, f"{fact.query} {told}.")], room)
+        tokens = _cut(encode, f"{text} {fact.query}", [told, other], order)
+        items.append(ContextItem("conflict", *tokens, fact.document, band, length))
     return items
 
 
@@ -139,29 +145,35 @@ MAKERS: dict[str, Maker] = {
 
 
 def _cut(
-    encode: Encode, rng: random.Random, text: str, answers: Sequence[str]
+    encode: Encode, text: str, answers: Sequence[str], order: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...], int]:
-    """Tokens of text and shuffled answers (the right one comes first), and where the right one went.
+    """Tokens of text and answers, the answers in the given order, and where the first of them (the right one) went.
 
     Cut as lm-eval does it: the whole is encoded, and the choice is what lies behind the tokens of the text alone.
     """
-    order = rng.sample(range(len(answers)), len(answers))
     context = tuple(encode(text))
     choices = tuple(tuple(encode(f"{text} {answers[i]}")[len(context) :]) for i in order)
     return context, choices, order.index(0)
 
 
-def _name(depth: float) -> str:
+def _order(rng: random.Random, n_choices: int = N_CHOICES) -> list[int]:
+    return rng.sample(range(n_choices), n_choices)
+
+
+def _band(depth: float) -> str:
     return f"depth_{round(100 * depth)}"
 
 
-def _longest(encode: Encode, answers: Iterable[str]) -> int:
-    return max(len(encode(f" {answer}")) for answer in answers)
+def _longest(encode: Encode, questions: Iterable[str], answers: Iterable[str]) -> int:
+    """Tokens of the longest question with the longest answer."""
+    return max(len(encode(f" {q}")) for q in questions) + max(len(encode(f" {a}")) for a in answers)
 
 
 @cache
-def _keys() -> tuple[str, ...]:
-    return tuple(f"The {colour} {noun}:" for noun in NOUNS.split() for colour in KINDS["colour"].split())
+def _names() -> tuple[str, ...]:
+    """Names of cities, people, places and works, each once: over 3,000."""
+    documents = [item.document for task in NAMES for item in load_items(SUITES / f"{task}.jsonl")]
+    return tuple(dict.fromkeys(documents))
 
 
 @cache
@@ -173,4 +185,4 @@ def _common_tokens(encode: Encode) -> list[int]:
 @cache
 def _known_facts() -> list[Item]:
     """The largest cities first: what a model surely remembers."""
-    return sorted(load_items(FACTS), key=lambda item: -(item.popularity or 0))
+    return sorted(load_items(SUITES / "city_country.jsonl"), key=lambda item: -(item.popularity or 0))

@@ -24,18 +24,18 @@ def sentences() -> tuple[str, ...]:
     return tuple(sentence for sentence in re.split(r"(?<=[.!?]) (?=[A-Z])", text) if len(sentence) in SENTENCE)
 
 
-def hide(encode: Encode, rng: random.Random, needles: Sequence[tuple[float, str]], question: str, length: int) -> str:
-    """Prose with every needle (depth in 0..1, sentence) at its depth, then the question: at most `length` tokens.
+def hide(encode: Encode, rng: random.Random, needles: Sequence[tuple[float, str]], length: int) -> str:
+    """Prose with every needle (depth in 0..1, sentence) at its depth: at most `length` tokens.
 
-    Prose is cut to fit, needles and question never: UserError where they alone are longer.
+    Prose is cut to fit, needles never: UserError where they alone are longer.
     """
     start = rng.randrange(len(sentences()))
     prose = [*sentences()[start:], *sentences()[:start]]
-    count = n_fitting(encode, prose, length - len(encode(_weave([], needles, question))))
-    while len(encode(text := _weave(prose[:count], needles, question))) > length:
+    count = n_fitting(encode, prose, length - len(encode(_weave([], needles))))
+    while len(encode(text := _weave(prose[:count], needles))) > length:
         if count == 0:
-            needed = len(encode(text))
-            raise UserError(f"context length: a question alone takes {needed} tokens of {length}; allow more")
+            needed = len(encode(text)) - length
+            raise UserError(f"context length: a question takes {needed} tokens more than allowed; allow more")
         count -= 1
     return text
 
@@ -46,8 +46,8 @@ def n_fitting(encode: Encode, lines: Sequence[str], room: int) -> int:
     return next((count for count, end in enumerate(ends) if end > room), len(lines))
 
 
-def _weave(prose: list[str], needles: Sequence[tuple[float, str]], question: str) -> str:
+def _weave(prose: list[str], needles: Sequence[tuple[float, str]]) -> str:
     lines = prose.copy()
     for depth, needle in sorted(needles, reverse=True):  # from the end, so that earlier places stay where they are
         lines.insert(round(depth * len(prose)), needle)
-    return " ".join([*lines, question])
+    return " ".join(lines)

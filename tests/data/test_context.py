@@ -69,11 +69,12 @@ def test_passkey_stands_once_at_its_depth(words, suite):
 def test_key_value_asks_for_a_pair_in_the_text_and_distracts_with_other_values(words, suite):
     for item in of(suite, "key_value"):
         text = words.decode(item.context)
-        pairs = dict(re.findall(r"The (\w+ \w+): (\w+)\.", text))
-        asked = re.search(r"The (\w+ \w+):$", text).group(1)
+        asked = text[text.rindex(". ") + 2 :]
+        assert text.count(asked) == 2
+        pairs = [pair.rpartition(": ") for pair in text.removesuffix(f" {asked}").removesuffix(".").split(". ")]
         values = [words.decode(choice).strip() for choice in item.choices]
-        assert pairs[asked] == values[item.gold]
-        assert len(set(values)) == 4 and set(values) <= set(pairs.values())
+        assert f"{asked} {values[item.gold]}." in text
+        assert len(set(values)) == 4 and set(values) <= {value for _, _, value in pairs}
 
 
 def test_induction_copy_repeats_its_tokens(suite):
@@ -83,14 +84,14 @@ def test_induction_copy_repeats_its_tokens(suite):
     assert first.document == second.document
 
 
-def test_two_hops_lead_to_the_room(words, suite):
+def test_two_hops_lead_to_the_home(words, suite):
     for two, one in zip(of(suite, "two_hop")[::2], of(suite, "two_hop")[1::2], strict=True):
         text = words.decode(two.context)
-        thing = re.search(r"where the (\w+) can be found", text).group(1)
-        box = re.search(rf"The {thing} is in the (\w+ box)\.", text).group(1)
-        room = re.search(rf"The {box} is in the (\w+)\.", text).group(1)
-        assert words.decode(two.choices[two.gold]).strip() == room
-        assert f"where the {box} can be found" in words.decode(one.context)
+        pupil = re.search(r"The teacher of (\w+) lives in$", text).group(1)
+        teacher = re.search(rf"The teacher of {pupil} is (\w+)\.", text).group(1)
+        home = words.decode(two.choices[two.gold]).strip()
+        assert f"{teacher} lives in {home}." in text
+        assert words.decode(one.context) == text.replace(f"The teacher of {pupil} lives in", f"{teacher} lives in")
         assert (two.choices, two.gold, two.document) == (one.choices, one.gold, one.document)
 
 
@@ -106,15 +107,15 @@ def test_conflict_says_a_lie_and_its_control_the_truth(words, suite):
 
 @settings(max_examples=30, deadline=None)
 @given(length=st.integers(40, 300), depth=st.floats(0, 1), seed=st.integers(0, 100))
-def test_hide_keeps_needle_question_and_length(words, length, depth, seed):
-    text = hide(words.encode, random.Random(seed), [(depth, "A needle!")], "Where is it?", length)
-    assert "A needle!" in text and text.endswith("Where is it?")
+def test_hide_keeps_needle_and_length(words, length, depth, seed):
+    text = hide(words.encode, random.Random(seed), [(depth, "A needle!")], length)
+    assert text.count("A needle!") == 1
     assert len(words.encode(text)) <= length
 
 
 def test_a_length_that_holds_no_question_is_refused(words):
-    with pytest.raises(UserError, match="question alone takes 9 tokens of 5"):
-        hide(words.encode, random.Random(0), [(0.5, "A needle lies here.")], "Where is it?", 5)
+    with pytest.raises(UserError, match="a question takes 2 tokens more than allowed"):
+        hide(words.encode, random.Random(0), [(0.5, "A needle lies here.")], 3)
     with pytest.raises(UserError, match="allow more"):
         make_suite(words.encode, [30], n_documents=1)
 
