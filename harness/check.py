@@ -29,6 +29,7 @@ AT_LEAST: dict[str, float] = {
     "calib.length": 2,
     "design.noise_draws": 0,
     "design.layer_groups": 0,
+    "eval.context_suite.documents": 1,
     "eval.limit": 1,
     "eval.num_fewshot": 0,
     "eval.perplexity.window": 2,

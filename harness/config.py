@@ -218,6 +218,15 @@ class TaskOptions:
 
 
 @dataclass
+class ContextSuiteConfig:
+    """Generated questions whose answer stands in the context (harness.data.context)."""
+
+    lengths: list[int] = field(default_factory=list)  # tokens an item may have; empty: off
+    documents: int = 30  # a task and length
+    seed: int = 0
+
+
+@dataclass
 class EvalConfig:
     """What is scored. Subsets list lm-eval task names, or paths of task YAML files in lm-eval's format."""
 
@@ -225,6 +234,7 @@ class EvalConfig:
     knowledge: list[str] = field(default_factory=list)
     context: list[str] = field(default_factory=list)
     perplexity: PerplexityConfig = field(default_factory=PerplexityConfig)
+    context_suite: ContextSuiteConfig = field(default_factory=ContextSuiteConfig)
     limit: int | None = None  # questions a task, the first ones
     num_fewshot: int | None = None
     sampler: Sampler | None = None

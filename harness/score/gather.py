@@ -11,6 +11,7 @@ from lm_eval.api.task import Task
 from harness.config import BosRule, BosUse, EvalConfig
 from harness.errors import UserError
 from harness.model.load import Model
+from harness.score.context import context_tasks
 from harness.score.encode import Encoder
 from harness.score.library import build_tasks, find_tasks
 from harness.score.measure import Scorable
@@ -31,7 +32,7 @@ def find(config: EvalConfig, start: Path) -> Sources:
     """All tasks and texts. UserError where one cannot be had, or where there is none."""
     text = read_text(config.perplexity, start) if config.perplexity.path else ""
     sources = Sources(find_tasks(config, start), text)
-    if not sources.tasks and not sources.text:
+    if not sources.tasks and not sources.text and not config.context_suite.lengths:
         raise UserError(
             "eval: nothing to score. Choose eval=quick or eval=perplexity, or name tasks: eval.general=[arc_easy]."
         )
@@ -48,7 +49,9 @@ def gather(sources: Sources, config: EvalConfig, model: Model) -> list[Scorable]
             raise UserError(f"eval.perplexity.window={window}: the model has {model.max_positions} positions.")
         work.append(cut_text(sources.text, config.perplexity, model.tokenizer, model.vocab_size))
     encoder = Encoder(model.tokenizer, config.bos, model.max_positions)
-    return [*work, *build_tasks(sources.tasks, config, encoder, model.vocab_size)]
+    work += build_tasks(sources.tasks, config, encoder, model.vocab_size)
+    suite = config.context_suite
+    return work + context_tasks(suite, model.tokenizer, encoder.prefix, model.vocab_size, model.max_positions)
 
 
 def _say_if_bos_is_left_out(config: EvalConfig, sources: Sources, model: Model) -> None:

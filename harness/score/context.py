@@ -1,0 +1,113 @@
+"""The generated context suite, scored: items whose answer stands in the text before them (harness.data.context).
+
+Items come as token ids, so nothing is tokenized twice and a sequence of random tokens is exactly that. Each task at
+each length is a task of its own (`passkey_512`): accuracy where there are several choices, and nll, margin and KL of the
+right answer as for other questions. The first pass of `induction_copy` stands behind one prefix token.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness.config import ContextSuiteConfig
+from harness.data.context import ContextItem, make_suite
+from harness.errors import UserError
+from harness.packs import TokenSequence, slots
+from harness.score.measure import Measure, Results, by_sequence, digest
+from harness.stream import Scores
+
+SUBSET = "context"
+
+
+@dataclass
+class ContextTask:
+    """One generated task at one length."""
+
+    name: str
+    items: Sequence[ContextItem]
+    prefix: int
+    vocab_size: int
+    settings: dict[str, Any]
+    subset: str = SUBSET
+    sequences: list[TokenSequence] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for item in self.items:
+            context = item.context or (self.prefix,)
+            self.sequences += [TokenSequence((*context, *choice), len(context)) for choice in item.choices]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all token ids."""
+        return digest([(s.tokens, s.start) for s in self.sequences])
+
+    def results(self, scores: Scores) -> Results:
+        """Accuracy, nll, margin and KL by item."""
+        starts = slots(self.sequences)
+        gold = np.cumsum([0, *(len(item.choices) for item in self.items)])[:-1] + [item.gold for item in self.items]
+        tokens_N = np.diff(starts)[gold]
+        logp_AS = by_sequence(scores.logp_AS, starts)
+        kl_AN = by_sequence(scores.kl_AS, starts)[:, gold] / tokens_N
+        shared: dict[str, Any] = {
+            "subset": self.subset,
+            "task": self.name,
+            "items": [str(n) for n in range(len(self.items))],
+            "documents": [item.document for item in self.items],
+            "bands": [item.band for item in self.items],
+            "n_tokens": tokens_N,
+            "weights_N": np.ones(len(self.items)),
+            "kl_AN": kl_AN,
+            "agree_AN": by_sequence(scores.agree_AS.astype(float), starts)[:, gold] / tokens_N,
+        }
+        nll = Measure(
+            metric="nll",
+            unit="nats/token",
+            higher_is_better=False,
+            values_AN=-logp_AS[:, gold] / tokens_N,
+            worst=float(np.log(self.vocab_size)),
+            **shared,
+        )
+        kl = Measure(metric="kl", unit="nats/token", higher_is_better=False, values_AN=kl_AN, **shared)
+        data_hash = self.fingerprint
+        return Results([*self._choices(logp_AS, shared), nll, kl], [], self.settings, data_hash, digest("token ids"))
+
+    def _choices(self, logp_AS: np.ndarray, shared: dict[str, Any]) -> list[Measure]:
+        """Accuracy and margin, where there is more than one choice."""
+        if any(len(item.choices) < 2 for item in self.items):
+            return []
+        right, margin, first = [], [], 0
+        for item in self.items:
+            own_AC = logp_AS[:, first : first + len(item.choices)]
+            right.append(own_AC.argmax(1) == item.gold)
+            margin.append(own_AC[:, item.gold] - np.delete(own_AC, item.gold, axis=1).max(1))
+            first += len(item.choices)
+        chance = float(np.mean([1 / len(item.choices) for item in self.items]))
+        acc_AN = np.stack(right, axis=1).astype(float)
+        return [
+            Measure(
+                metric="acc", unit="share of items", higher_is_better=True, values_AN=acc_AN, worst=chance, **shared
+            ),
+            Measure(metric="margin", unit="nats", higher_is_better=True, values_AN=np.stack(margin, axis=1), **shared),
+        ]
+
+
+def context_tasks(
+    config: ContextSuiteConfig, tokenizer: Any, prefix: int, vocab_size: int, max_positions: int
+) -> list[ContextTask]:
+    """Every generated task at every length. UserError where a length exceeds the model's positions."""
+    if too_long := [length for length in config.lengths if length > max_positions]:
+        raise UserError(f"eval.context_suite.lengths={too_long}: the model has {max_positions} positions.")
+
+    def encode(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+    groups: dict[str, list[ContextItem]] = defaultdict(list)
+    for item in make_suite(encode, config.lengths, config.documents, config.seed):
+        groups[f"{item.task}_{item.length}"].append(item)
+    settings = {"documents": config.documents, "seed": config.seed}
+    return [ContextTask(name, items, prefix, vocab_size, settings) for name, items in groups.items()]
