@@ -51,6 +51,16 @@ def test_the_place_of_the_right_answer_tells_nothing(task):
     assert all(abs(places[i] - len(items) / 4) <= 3.5 * (len(items) * 3 / 16) ** 0.5 for i in range(4))
 
 
+@pytest.mark.parametrize("task", ["city_country", "country_currency", "entity_class", "wikidata"])
+def test_knowing_only_which_answers_are_common_is_hardly_better_than_chance(task):
+    items = load_items(DATA / "suites" / f"{task}.jsonl")
+    for band in {item.band for item in items}:
+        inside = [item for item in items if item.band == band]
+        common = Counter(item.choices[item.gold] for item in inside)
+        right = sum(max(item.choices, key=lambda c: common[c]) == item.choices[item.gold] for item in inside)
+        assert right / len(inside) < 0.25 + 0.1
+
+
 def test_every_passage_names_the_answer_and_every_question_does_not():
     for item in load_items(DATA / "suites" / "entity_class.jsonl"):
         assert item.passage and item.document in item.passage
