@@ -107,7 +107,12 @@ def context_tasks(
         return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
     groups: dict[str, list[ContextItem]] = defaultdict(list)
-    for item in make_suite(encode, config.lengths, config.documents, config.seed):
+    try:
+        items = make_suite(encode, config.lengths, config.documents, config.seed)
+    except UserError as error:
+        lengths = f"eval.context_suite.lengths={config.lengths}"
+        raise UserError(f"{lengths}: {error} (tokens of this tokenizer), or turn the suite off with [].") from None
+    for item in items:
         groups[f"{item.task}_{item.length}"].append(item)
     settings = {"documents": config.documents, "seed": config.seed}
     return [ContextTask(name, items, prefix, vocab_size, settings) for name, items in groups.items()]
