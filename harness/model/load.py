@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from harness.model.fetch import fetch
 from harness.model.lattice import common_lattice
 from harness.model.names import match_tensors
 from harness.model.notes import ArchitectureNotes, architecture_notes
+from harness.model.room import require_room
 from harness.model.sites import Site, find_extra_sites, find_layers, find_sites, read_site
 from harness.model.skeleton import (
     build_skeleton,
@@ -63,7 +65,7 @@ class Model:
     module: PreTrainedModel
     tokenizer: Any
     name: str
-    sha: str  # of all that can change a number: weights, config, tokenizer
+    fingerprint: Callable[[], str]  # gives `sha` when it is first asked for
     dtype: torch.dtype
     device: torch.device
     read: Reader
@@ -71,13 +73,21 @@ class Model:
     layers: nn.ModuleList = field(init=False)
     sites: list[Site] = field(init=False)
     notes: ArchitectureNotes = field(init=False)
-    base_lattice: str = field(init=False)  # the grid that the weights already sit on; "" for float weights
 
     def __post_init__(self) -> None:
         self.layers_path, self.layers = find_layers(self.module)
         self.sites = find_sites(self.module)
         self.notes = architecture_notes(self.module)
-        self.base_lattice = common_lattice(self._first_matrices())
+
+    @cached_property
+    def sha(self) -> str:
+        """Hash of all that can change a number: weights, config, tokenizer. The first use may read whole files."""
+        return self.fingerprint()
+
+    @cached_property
+    def base_lattice(self) -> str:
+        """The grid that the weights already sit on; "" for float weights. The first use reads some layers."""
+        return common_lattice(self._first_matrices())
 
     @property
     def config(self) -> Any:
@@ -131,19 +141,19 @@ class Model:
         tokenizer: Any = None,
         name: str = "live",
         device: str | torch.device | None = None,
-        sha: str = "",
+        fingerprint: Callable[[], str] | None = None,
     ) -> Model:
         """A model in memory, set to eval mode. Its layers stay where they are and are copied to `device` for use.
 
-        `device` defaults to the embedding's; to another one the rest of the module is moved. `sha` defaults to a hash
-        of config and weights.
+        `device` defaults to the embedding's; to another one the rest of the module is moved. `fingerprint`
+        gives the model's `sha`, by default a hash of config and weights.
         """
         refuse_unusable(module)
         embedding = embedding_of(module)
         device = torch.device(device or embedding.device)
-        sha = sha or state_sha(module)
         _move_outside_layers(module.eval(), device)
-        return cls(module, tokenizer, name, sha, embedding.dtype, device, read=_copier(device))
+        fingerprint = fingerprint or partial(state_sha, module)
+        return cls(module, tokenizer, name, fingerprint, embedding.dtype, device, read=_copier(device))
 
     def _first_matrices(self) -> Iterator[torch.Tensor]:
         for i in range(min(LATTICE_LAYERS, len(self.layers))):
@@ -164,12 +174,14 @@ def open_model(cfg: ModelConfig) -> Model:
     skeleton, tokenizer = build_skeleton(checkpoint.folder, dtype, cfg.attention), _tokenizer(checkpoint.folder)
     check_tokenizer(tokenizer, skeleton)
     sources = match_tensors(skeleton, checkpoint)
+    fingerprint = partial(weights_sha, checkpoint)
+    require_room(skeleton, device, whole=sources is None)
     if sources is None:
         module = load_in_memory(checkpoint.folder, dtype, cfg.attention)
-        return Model.from_module(module, tokenizer, cfg.name, device, weights_sha(checkpoint))
+        return Model.from_module(module, tokenizer, cfg.name, device, fingerprint)
     read = file_reader(checkpoint, sources, device)
-    model = Model(skeleton, tokenizer, cfg.name, weights_sha(checkpoint), dtype, device, read)
-    fill_outside_layers(skeleton, model.layers_path, sources, read, device)  # last: a layer was looked at just now
+    model = Model(skeleton, tokenizer, cfg.name, fingerprint, dtype, device, read)
+    fill_outside_layers(skeleton, model.layers_path, sources, read, device)
     return model
 
 
