@@ -1,0 +1,106 @@
+"""The engine beside lm-eval's own HF backend: the same questions, the same model, one process, one after the other.
+
+    python experiments/benchmarks/lm_eval_pair.py TASK.yaml [TASK.yaml ...] [--limit N] [--shots K] [--out FILE.csv]
+
+Prints and writes, for each side, wall seconds of scoring (model and requests ready), and the largest difference of any
+choice's log-likelihood. Few-shot examples are the first K of the task's file (`first_n`), the same for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from hydra import compose, initialize_config_dir
+from lm_eval.models.huggingface import HFLM
+from transformers import AutoModelForCausalLM
+
+from harness.app import config_folder, typed
+from harness.config import RunConfig
+from harness.model.fetch import fetch
+from harness.model.load import Model, open_model
+from harness.packs import batches, slots
+from harness.pipeline import form_packs
+from harness.plan import base_arm
+from harness.score.gather import find, gather
+from harness.score.tasks import TaskItems
+from harness.stream import Stream
+from harness.weigh import Weigher
+
+
+def settings(args: argparse.Namespace) -> RunConfig:
+    """The configuration of a run over the given tasks."""
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = typed(compose("config", ["eval=none", f"model={args.model}", "+exp=int4_ffn_only"]))
+    config.eval.general = [str(Path(task).resolve()) for task in args.tasks]
+    config.eval.limit = args.limit
+    if args.shots:
+        config.eval.num_fewshot, config.eval.sampler = args.shots, "first_n"
+    return config
+
+
+def ours(config: RunConfig, model: Model, tasks: list[TaskItems]) -> tuple[np.ndarray, float, int]:
+    """Log-likelihood of every choice, seconds, and tokens computed."""
+    begun = time.perf_counter()
+    sequences = [sequence for task in tasks for sequence in task.sequences]
+    packs = form_packs(config, model, sequences)
+    stream = Stream(model, [base_arm()], Weigher(model.sites), config.engine)
+    scores = stream.score(list(batches(packs, config.engine.batch_tokens)), int(slots(sequences)[-1]))
+    logp = np.add.reduceat(scores.logp_AS[0], slots(sequences)[:-1])
+    return logp, time.perf_counter() - begun, sum(map(len, packs))
+
+
+def theirs(config: RunConfig, model: Model, tasks: list[TaskItems]) -> tuple[np.ndarray, float, int]:
+    """The same by lm-eval's HF backend, float32, batch 8."""
+    module = AutoModelForCausalLM.from_pretrained(fetch(config.model), dtype=torch.float32).eval()
+    backend = HFLM(pretrained=module, tokenizer=model.tokenizer, batch_size=8, add_bos_token=False)
+    instances = [instance for task in tasks for question in task.questions for instance in question.instances]
+    begun = time.perf_counter()
+    logp = np.array([total for total, _ in backend.loglikelihood(instances, disable_tqdm=True)])
+    return logp, time.perf_counter() - begun, sum(len(s.tokens) - 1 for task in tasks for s in task.sequences)
+
+
+def main() -> None:
+    """Both sides, ours first."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="+")
+    parser.add_argument("--model", default="smollm2_135m_raw")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--shots", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    config = settings(args)
+    model = open_model(config.model)
+    tasks = [task for task in gather(find(config.eval, Path.cwd()), config.eval, model) if isinstance(task, TaskItems)]
+    our_logp, our_seconds, our_tokens = ours(config, model, tasks)
+    logp, seconds, tokens = theirs(config, model, tasks)
+    row = {
+        "tasks": " ".join(task.name for task in tasks),
+        "questions": sum(len(task.questions) for task in tasks),
+        "choices": len(logp),
+        "shots": args.shots,
+        "threads": torch.get_num_threads(),
+        "engine_seconds": round(our_seconds, 1),
+        "engine_tokens": our_tokens,
+        "lm_eval_seconds": round(seconds, 1),
+        "lm_eval_tokens": tokens,
+        "time_ratio": round(our_seconds / seconds, 3),
+        "largest_difference": f"{np.abs(our_logp - logp).max():.2e}",
+    }
+    for name, value in row.items():
+        print(f"{name}: {value}")
+    if args.out:
+        new = not args.out.exists()
+        with args.out.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, row)
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()
