@@ -170,7 +170,9 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
         made = {block: _changed(getattr(quant, block), changes, where) for block in {site.block for site in hit}}
         for site in hit:
             winner[site], plan[site] = number, made[site.block]
-    return Rules({site: scheme for site, scheme in plan.items() if scheme.touches}, notes)
+    touched = {site: scheme for site, scheme in plan.items() if scheme.touches}
+    _check_columns(touched)
+    return Rules(touched, notes)
 
 
 def _rule(rule: dict[str, Any], number: int) -> tuple[str, dict[str, Any]]:
@@ -196,6 +198,15 @@ def _changed(scheme: Scheme, changes: dict[str, Any], where: str) -> Scheme:
     assert isinstance(made, Scheme)
     check_scheme(made, where)
     return made
+
+
+def _check_columns(plan: Mapping[Site, Scheme]) -> None:
+    for site, scheme in plan.items():
+        if scheme.keep_columns > site.in_features:
+            raise UserError(
+                f"quant.{site.block}.keep_columns={scheme.keep_columns:g}: {site.name} has {site.in_features} inputs. "
+                "Keep fewer, or give a share below 1."
+            )
 
 
 def check_groups(plan: Mapping[Site, Scheme], indivisible: Indivisible) -> None:

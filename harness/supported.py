@@ -94,12 +94,12 @@ def _options(scheme: Scheme) -> str:
 
 
 def _numbers(scheme: Scheme) -> str:
-    if scheme.damp < 0:
-        return f"damp={scheme.damp} is negative. Use 0 or more; 0.01 is usual."
-    if scheme.keep_columns < 0 or (scheme.keep_columns > 1 and scheme.keep_columns % 1):
+    if not 0 <= scheme.damp < float("inf"):  # NaN is not either
+        return f"damp={scheme.damp} is negative or no number. Use 0 or more; 0.01 is usual."
+    if not 0 <= scheme.keep_columns < float("inf") or (scheme.keep_columns > 1 and scheme.keep_columns % 1):
         return f"keep_columns={scheme.keep_columns} is neither a share below 1 nor a whole number of input channels."
-    if scheme.outlier_threshold < 0:
-        return f"outlier_threshold={scheme.outlier_threshold} is negative. Use 0 (no outliers) or more; 6 is usual."
+    if not scheme.outlier_threshold >= 0:
+        return f"outlier_threshold={scheme.outlier_threshold} is negative or no number. Use 0 (no outliers) or more; 6 is usual."
     return ""
 
 

@@ -26,6 +26,7 @@ def test_defaults_are_meant():
 @pytest.mark.parametrize(
     "change",
     [
+        "quant.ffn.keep_columns=nan", "quant.ffn.keep_columns=-1.0",
         "quant.ffn.group_size=0", "quant.ffn.group_size=-5", "eval.limit=0", "eval.limit=-3", "eval.num_fewshot=-1",
         "eval.perplexity.window=1", "eval.perplexity.window=0", "eval.perplexity.stride=-1",
         "eval.perplexity.stride=1025", "eval.perplexity.max_windows=-1", "eval.perplexity.max_chars=-1",

@@ -117,6 +117,12 @@ def test_indivisible_group_is_refused_before_any_weight_with_names_width_and_way
     check_groups(plan, Indivisible.tail)
 
 
+def test_more_columns_than_there_are_cannot_be_kept():
+    scheme = Scheme(group_size=32, keep_columns=65)
+    with pytest.raises(UserError, match=r"keep_columns=65: layers\.0\.ffn\.gate has 64 inputs"):
+        resolve(sites(), QuantConfig(ffn=scheme))
+
+
 def test_one_group_a_row_always_fits():
     check_groups(resolve(sites(), QuantConfig(ffn=Scheme(group_size=-1))).plan, Indivisible.error)
 
