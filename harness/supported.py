@@ -99,7 +99,7 @@ def _numbers(scheme: Scheme) -> str:
     if not 0 <= scheme.keep_columns < float("inf") or (scheme.keep_columns > 1 and scheme.keep_columns % 1):
         return f"keep_columns={scheme.keep_columns} is neither a share below 1 nor a whole number of input channels."
     if not scheme.outlier_threshold >= 0:
-        return f"outlier_threshold={scheme.outlier_threshold} is negative or no number. Use 0 (no outliers) or more; 6 is usual."
+        return f"outlier_threshold={scheme.outlier_threshold} is negative or no number. Use 0 (none) or more."
     return ""
 
 
