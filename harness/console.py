@@ -59,6 +59,14 @@ def _lines(total: int, what: str) -> Callable[[int, str], None]:
     return advance
 
 
+def show_preflight(lines: Mapping[str, str]) -> None:
+    """What is about to be run, and what it will take."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for row in lines.items():
+        table.add_row(*row)
+    console().print(table)
+
+
 def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
     """Arms, their players, and every site with its scheme."""
     out = console()
@@ -72,7 +80,8 @@ def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
     table = Table(title="sites")
     for name in ("site", "shape", "method", "precision", "group", "symmetric", "range"):
         table.add_column(name)
-    for site, scheme in {s: c for arm in arms for s, c in arm.plan.items()}.items():
+    schemes = {s: c for arm in arms for s, c in arm.plan.items() if isinstance(c, Scheme)}
+    for site, scheme in schemes.items():
         table.add_row(site.name, f"{site.out_features} x {site.in_features}", *_scheme_cells(scheme))
     out.print(table)
     for note in notes:

@@ -1,0 +1,100 @@
+"""Before any long work: does the run fit the model's positions, the memory and the disk, and what will it take?
+
+Files, tensors, tokenizer, device, tasks and group sizes have been checked by now, each where it is first known. What
+`harness.needs` lists must fit with one batch at a time. Hidden states of more batches are held as far as
+`engine.memory_gib` and the memory that is left allow, and the rest is done in waves, which changes no result.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import needs
+from harness.config import EngineConfig, RunConfig
+from harness.errors import UserError
+from harness.model.cache import cache_folder
+from harness.model.load import Model
+from harness.model.room import free_memory, gib
+from harness.packs import TokenSequence
+from harness.plan import Arm
+
+log = logging.getLogger(__name__)
+
+SPARE = 0.9  # of the free memory may be planned with: allocators round up, and estimates are estimates
+MOST_ARMS = 8  # named
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """A run that can begin."""
+
+    engine: EngineConfig  # as asked, with no more memory than there is
+    lines: dict[str, str]  # to print
+
+
+def preflight(config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> Preflight:
+    """All that can be known before the first layer. UserError for what cannot work, with figures and a way out."""
+    _lengths(config, model, arms)
+    _disk(config, model, arms)
+    needed = needs.memory(config, model, arms, work)
+    free = SPARE * free_memory(model.device)
+    total = sum(needed.values())
+    parts = ", ".join(f"{name} {gib(size)}" for name, size in needed.items() if size)
+    if total > free:
+        raise UserError(
+            f"The run needs {gib(total)} of memory on {model.device}, {gib(free)} can be had: {parts}.\n"
+            "Lower engine.batch_tokens, engine.pack_tokens, engine.head_tokens or calib.samples, design fewer arms, "
+            "set model.dtype=bfloat16, or use a larger machine."
+        )
+    states = min(config.engine.memory_gib, (free - total + needed["states"]) / 2**30)
+    if states < config.engine.memory_gib:
+        log.warning("engine.memory_gib=%g is more than is free: going on with %.3g", config.engine.memory_gib, states)
+    lines = {**_lines(model, arms, work), "memory": f"{gib(total)} of {gib(free)}: {parts}"}
+    return Preflight(replace(config.engine, memory_gib=states), lines)
+
+
+def _lengths(config: RunConfig, model: Model, arms: Sequence[Arm]) -> None:
+    """Calibration samples within the model's positions. What is scored was checked when it was cut."""
+    if any(arm.calibrated for arm in arms) and config.calib.length > model.max_positions:
+        raise UserError(f"calib.length={config.calib.length}: the model has {model.max_positions} positions.")
+
+
+def _disk(config: RunConfig, model: Model, arms: Sequence[Arm]) -> None:
+    """Room in the cache folder for the statistics that are to be kept."""
+    needed, folder = needs.kept_statistics(config, model, arms), cache_folder()
+    free = shutil.disk_usage(_existing(folder)).free
+    if needed > free:
+        raise UserError(
+            f"Calibration statistics take {gib(needed)} in {folder}, {gib(free)} are free there. "
+            "Set calib.keep=false, or HARNESS_CACHE to another folder."
+        )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the one above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+
+
+def _lines(model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> dict[str, str]:
+    text, parameters = model.config.get_text_config(), sum(p.numel() for p in model.module.parameters())
+    dtype, attention = str(model.dtype).removeprefix("torch."), model.config._attn_implementation
+    names = [arm.name for arm in arms[:MOST_ARMS]] + ["..."] * (len(arms) > MOST_ARMS)
+    tokens = sum(len(sequence.tokens) - 1 for sequence in work)
+    return {
+        "model": f"{model.name}: {text.model_type}, {len(model.layers)} layers, {parameters:,} parameters",
+        "device": f"{model.device}, {dtype}, {attention} attention",
+        "arms": f"{len(arms)}: {' '.join(names)}",
+        "scored": f"{len(work):,} sequences, {tokens:,} tokens before shared ones are computed once",
+        "time": f"{_duration(needs.seconds(model, arms, work))} of forward passes at most, besides quantizing",
+    }
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 1):.0f} s"
