@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from harness.attribute import attribute, to_frame
 from harness.calibrate import Draw, draw_samples, overlap
 from harness.calibration import Calibration
 from harness.config import AttributeConfig, CalibInputs, RunConfig
-from harness.console import progress, show_attribution, show_plan, show_report
+from harness.console import progress, show_attribution, show_plan, show_preflight, show_report
 from harness.controls import control_arms
 from harness.design import build_arms, with_draws
 from harness.effects import game_of, scores_of
@@ -29,6 +29,7 @@ from harness.model.sites import Site
 from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
+from harness.preflight import preflight
 from harness.report.cells import arm_cells, arm_facts, peak_bytes, run_cells, site_rows, versions
 from harness.report.tables import Sheet, read_report, write_table
 from harness.scheme import Scheme
@@ -61,6 +62,8 @@ def run(config: RunConfig, start: Path) -> Outcome:
         show_plan(arms, rules.notes)
         return Outcome("planned")
     work = gather(sources, config.eval, model)
+    ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
+    config = replace(config, engine=ready.engine)
     draws = draw_all(config, model, arms, start)
     identity = run_id(config, _facts(model, work, draws))
     folder = RunFolder(Path(config.outputs) / config.experiment / identity)
@@ -71,6 +74,7 @@ def run(config: RunConfig, start: Path) -> Outcome:
             _show(folder)
             return Outcome("already done", folder.path)
         with _logged(folder, config):
+            show_preflight(ready.lines)
             _measure(config, model, arms, work, draws, folder)
     return Outcome("done", folder.path)
 
@@ -119,9 +123,9 @@ def all_arms(config: RunConfig, model: Model, plan: dict[Site, Scheme]) -> list[
 def check_plan(config: RunConfig, model: Model, plan: dict[Site, Scheme]) -> None:
     """UserError for a plan that this model, or this machine, cannot carry out as asked."""
     check_groups(plan, config.quant.indivisible)
-    check_lattice(plan, model.base_lattice, config.model.allow_lattice)
     for method in {scheme.method for scheme in plan.values()} & set(TOOLS):
         require(method)
+    check_lattice(plan, model.base_lattice, config.model.allow_lattice)  # last: reads some layers
 
 
 def calib_cells(config: RunConfig, draws: Sequence[Draw], work: Sequence[Scorable]) -> dict[str, Any]:
