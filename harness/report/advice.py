@@ -12,32 +12,30 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
-
-import pandas as pd
 
 from harness.attribute import Effect
 from harness.attribute.verdict import CONFIRMATORY
 from harness.errors import UserError
 from harness.report.attribution_plots import panels_of
-from harness.report.numbers import THIN, decimals_for, interval, missing, number, percent
+from harness.report.numbers import THIN, decimals_for, interval, number, percent
 from harness.report.paired import Difference, difference
-from harness.report.points import Panel, front_of
+from harness.report.points import Panel, front_of, sized
+from harness.report.rows import Row
 from harness.report.runs import DONE, FAILED, Run
 from harness.report.sweep_plots import group_lines
 
 STEPS = (1, 3, 10, 30, 100)  # tolerated losses, in margins
 MOST_PAIRS = 60  # paired comparisons of a page
 SAID = {
-    "worse": ", told from zero",
-    "better": ": it lowers it, told from zero",
-    "equivalent": ", within the margin of no loss",
-    "undecided": ", not told from zero",
-    "exploratory": ", from too few documents to conclude",
+    "worse": ": worse, told from zero",
+    "better": ": better, told from zero",
+    "equivalent": ": within the margin of no loss",
+    "undecided": ": not told from zero once all tests are corrected for",
+    "exploratory": ": too few documents to conclude",
 }
 WHO = {
-    "worse": "the FFN costs more than attention",
-    "better": "attention costs more than the FFN",
+    "positive": "the FFN costs more than attention",
+    "negative": "attention costs more than the FFN",
     "equivalent": "both cost the same within the margin",
     "undecided": "it is undecided which costs more",
     "exploratory": "there are too few documents to say which costs more",
@@ -51,8 +49,7 @@ class Choice:
     arm: str
     setting: str
     bits: float
-    highest: float  # upper bound of its loss, the worst of all tasks
-    run_id: str
+    highest: float  # upper bound of its loss, the worst of all tasks and repeats
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Tolerance:
 class Step:
     """A point of the front, and how much less it loses than the point before it."""
 
-    row: Any
+    row: Row
     gain: Difference | None
 
 
@@ -79,35 +76,31 @@ def choices(panels: Sequence[Panel], margin: float) -> list[Tolerance]:
 
 
 def _each(panels: Sequence[Panel], tolerance: float) -> list[Choice | None]:
-    return [_smallest(panel.rows[panel.rows["loss_hi"] <= tolerance]) for panel in panels]
+    return [_everywhere([panel], tolerance) for panel in panels]
 
 
 def _everywhere(panels: Sequence[Panel], tolerance: float) -> Choice | None:
-    rows = pd.concat([panel.rows for panel in panels])
-    worst = rows.groupby(["arm", "setting"], sort=False)["loss_hi"].agg(["max", "count"])
-    safe = worst[(worst["max"] <= tolerance) & (worst["count"] >= len(panels))]
-    rows = rows.set_index(["arm", "setting"], drop=False)
-    return _smallest(rows[rows.index.isin(safe.index)].assign(loss_hi=worst["max"]).reset_index(drop=True))
-
-
-def _smallest(rows: pd.DataFrame) -> Choice | None:
-    rows = rows[rows["bits_per_weight"].notna()]
-    if rows.empty:
-        return None
-    row = rows.sort_values(["bits_per_weight", "loss_hi"]).iloc[0]
-    return Choice(row["arm"], row["setting"], row["bits_per_weight"], row["loss_hi"], row["run_id"])
+    """Smallest setting that is safe in every panel, and in every repeat with another seed."""
+    settings: dict[tuple[str, str], list[tuple[Panel, Row]]] = {}
+    for panel in panels:
+        for row in sized(panel.rows):
+            settings.setdefault((row["arm"], row["setting"]), []).append((panel, row))
+    found = []
+    for (arm, setting), own in settings.items():
+        highest = max(row["loss_hi"] if row["loss_hi"] is not None else math.inf for _, row in own)
+        if highest <= tolerance and len({panel.title for panel, _ in own}) == len(panels):
+            found.append(Choice(arm, setting, max(row["bits_per_weight"] for _, row in own), highest))
+    return min(found, key=lambda choice: (choice.bits, choice.highest), default=None)
 
 
 def front_steps(panel: Panel, runs: Mapping[str, Run]) -> list[Step]:
     """The front from the fewest bits up, each point against the one before it."""
-    rows = [row for _, row in front_of(panel).iterrows()]
-    return [Step(row, _gain(before, row, runs)) for before, row in zip([None, *rows], rows, strict=False)]
+    rows = front_of(panel)
+    return [Step(row, _gain(before, row, runs) if before else None) for before, row in zip([None, *rows], rows)]  # noqa: B905
 
 
-def _gain(before: Any, row: Any, runs: Mapping[str, Run]) -> Difference | None:
+def _gain(before: Row, row: Row, runs: Mapping[str, Run]) -> Difference | None:
     """How much more `before` loses than `row`; None where items are missing."""
-    if before is None:
-        return None
     try:
         return difference(runs[before["run_id"]], runs[row["run_id"]], before, row)
     except UserError:
@@ -117,18 +110,23 @@ def _gain(before: Any, row: Any, runs: Mapping[str, Run]) -> Difference | None:
 def loss_sentences(panels: Sequence[Panel]) -> Iterator[str]:
     """What quantizing all that the design quantizes costs, task by task."""
     for panel in panels:
-        row = panel.rows.loc[panel.rows["bits_per_weight"].idxmin()]
+        row = _whole(panel)
         decimals = decimals_for([row["loss_lo"]], [row["loss_hi"]])
         loss = f"{number(row['loss'], decimals, signed=True)} {panel.unit or panel.metric}"
         bounds = interval(row["loss_lo"], row["loss_hi"], decimals)
-        said = SAID.get("" if missing(row["verdict"]) else row["verdict"], "")
-        yield f"{panel.title}: quantizing {names(row['arm'])} costs {loss} {bounds}{said}."
+        said = SAID.get(row["verdict"] or "", "")
+        yield f"{panel.title}: {loss} {bounds} with {names(row['arm'])} quantized{said}."
+
+
+def _whole(panel: Panel) -> Row:
+    """The row with most quantized."""
+    return min(panel.rows, key=lambda row: row["bits_per_weight"] or math.inf)
 
 
 def choice_sentences(panels: Sequence[Panel], tolerances: Sequence[Tolerance], margin: float) -> Iterator[str]:
     """What to choose on all tasks together."""
-    unit, tried = panels[0].unit or panels[0].metric, panels[0].rows["setting"].nunique()
-    where = {1: f"on {panels[0].task}", 2: "on both tasks"}.get(len(panels), f"on all {len(panels)} tasks")
+    unit, tried = panels[0].unit or panels[0].metric, len({(row["arm"], row["setting"]) for row in panels[0].rows})
+    where = {1: f"on {panels[0].title}", 2: "on both tasks"}.get(len(panels), f"on all {len(panels)} tasks")
     within = next((t for t in tolerances if t.loss == margin), None)
     if within is None or within.everywhere is None:
         yield f"No setting is shown to stay within {short_loss(margin)} {unit} of the unquantized model {where}."
@@ -146,18 +144,20 @@ def choice_sentences(panels: Sequence[Panel], tolerances: Sequence[Tolerance], m
 
 def group_sentences(panels: Sequence[Panel], runs: Mapping[str, Run], swept: Sequence[str]) -> Iterator[str]:
     """Whether smaller groups help, by paired steps between neighbouring sizes of the arm with the fewest bits."""
-    for panel in panels:
-        arm = panel.rows.loc[panel.rows["bits_per_weight"].idxmin(), "arm"]
-        lines = group_lines(panel.rows[panel.rows["arm"] == arm], swept)
-        pairs = [pair for line in lines for pair in pairwise(line.points)]
-        pairs = pairs[:: max(1, math.ceil(len(pairs) * len(panels) / MOST_PAIRS))]  # spread over all settings
-        words = Counter(gain.word for gain in (_gain(large, small, runs) for small, large in pairs) if gain)
-        if words:
-            yield (
-                f"{panel.title}, {names(arm)}: of {_count(words.total(), 'step')} to the next smaller group size, "
-                f"{words['more']} {'lowers' if words['more'] == 1 else 'lower'} the loss, {words['less']} "
-                f"{'raises' if words['less'] == 1 else 'raise'} it, {words['undecided']} undecided."
-            )
+    found = {panel.title: words for panel in panels if (words := _group_words(panel, runs, swept, len(panels)))}
+    if found:
+        parts = "; ".join(f"{title}: {words}" for title, words in found.items())
+        yield f"Smaller groups, by steps to the next smaller size with everything quantized. {parts}."
+
+
+def _group_words(panel: Panel, runs: Mapping[str, Run], swept: Sequence[str], panels: int) -> str:
+    lines = group_lines([row for row in panel.rows if row["arm"] == _whole(panel)["arm"]], swept)
+    pairs = [pair for line in lines for pair in pairwise(line.points)]
+    pairs = pairs[:: max(1, math.ceil(len(pairs) * panels / MOST_PAIRS))]  # spread over all settings
+    words = Counter(gain.word for gain in (_gain(large, small, runs) for small, large in pairs) if gain)
+    said = {"more": "lower the loss", "less": "raise it", "undecided": "undecided"}
+    parts = [f"{words[word]} of {words.total()} {text}" for word, text in said.items() if words[word]]
+    return ", ".join(parts)
 
 
 def block_sentences(runs: Sequence[Run], metric: str) -> Iterator[str]:
@@ -201,23 +201,23 @@ def size_sentence(runs: Sequence[Run]) -> Iterator[str]:
 
 def open_questions(panels: Sequence[Panel], runs: Sequence[Run]) -> Iterator[str]:
     """What the runs leave undecided, and what is not in them."""
-    rows = pd.concat([panel.rows for panel in panels]) if panels else pd.DataFrame({"verdict": [], "n_documents": []})
-    undecided = int((rows["verdict"] == "undecided").sum())
+    rows = [row for panel in panels for row in panel.rows]
+    undecided = sum(row["verdict"] == "undecided" for row in rows)
     if undecided:
         yield f"{undecided} of {len(rows)} losses can neither be told from zero nor called equivalent to it."
-    few = sorted({panel.task for panel in panels if panel.rows["n_documents"].min() < CONFIRMATORY})
+    few = dict.fromkeys(row["task"] for row in rows if (row["n_documents"] or 0) < CONFIRMATORY)
     if few:
         yield f"Fewer than {CONFIRMATORY} documents in {', '.join(few)}: exploratory, nothing is concluded there."
-    noisy = int((rows["below_noise"] == True).sum()) if "below_noise" in rows else 0  # noqa: E712  cells may be empty
+    noisy = sum(bool(row["below_noise"]) for row in rows)
     if noisy:
         yield f"{_count(noisy, 'loss', 'losses')} smaller than what rounding to bfloat16 does (hollow points)."
     for status, word in ((FAILED, "failed"), (None, "did not finish")):
         count = sum(run.status == status if status else run.status not in (DONE, FAILED) for run in runs)
         if count:
             yield f"{_count(count, 'run')} {word}: nothing is said of {'its' if count == 1 else 'their'} settings."
-    lattices = sorted({str(cell) for run in runs for cell in run.report.get("base_lattice", []) if not missing(cell)})
+    lattices = {str(cell) for run in runs if len(run.report) for cell in run.report["base_lattice"].dropna()}
     if lattices:
-        yield f"The base weights already sit on a lattice ({', '.join(lattices)}): losses on grids like it say little."
+        yield f"The base weights already sit on a lattice ({', '.join(sorted(lattices))}): losses on it say little."
 
 
 def names(arm: str) -> str:

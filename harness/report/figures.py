@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from markupsafe import Markup, escape
@@ -29,7 +30,7 @@ PAGE_COLOURS = {
     GREEN: "other",
     "#000000": "ink",
 }
-LOOK = STYLE | {"font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.8, "savefig.dpi": 160}
+LOOK: dict[Any, Any] = STYLE | {"font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.8, "savefig.dpi": 160}
 FONT = re.compile(r"'DejaVu Sans'[^;\"]*sans-serif")
 ID = re.compile(r' id="([^"]+)"')
 

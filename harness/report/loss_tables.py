@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-import pandas as pd
-
-from harness.attribute import Effect
+from harness.attribute import Effect, noise_floor
 from harness.report.advice import Step, Tolerance, perplexity_factor, placed, short_loss
 from harness.report.markup import Cell, Column, Table, amount, drawn, text
 from harness.report.numbers import (
@@ -21,36 +18,45 @@ from harness.report.numbers import (
     percent,
     percent_interval,
     scale_of,
+    short,
 )
-from harness.report.points import Panel, block_of, is_control
+from harness.report.points import Panel, block_of, sized
+from harness.report.rows import Row, column, distinct
 from harness.report.runs import DONE, Run
+from harness.report.share_plots import ShareRow
+from harness.report.sweep import flat
 
+LOSS = ("loss", "loss_lo", "loss_hi")
+WHOLE_BLOCKS = ("ffn", "attention", "both", "all")
+Effects = Mapping[tuple[str, str], Effect]  # of one subset, by kind and player
 MOST_CELLS = 2400  # drawn cells in a sweep's table of losses
 
 
-def loss_scale(rows: pd.DataFrame, margin: float) -> Scale:
+def loss_scale(rows: Sequence[Row], margin: float) -> Scale:
     """One scale for all losses in some rows."""
-    values = pd.concat([rows["loss"], rows["loss_lo"], rows["loss_hi"]])
-    return scale_of(values, (0.0, -margin, margin))
+    return scale_of([row[name] for row in rows for name in LOSS], (0.0, -margin, margin))
 
 
-def arm_table(rows: pd.DataFrame, caption: str, scale: Scale, margin: float) -> Table:
+def _decimals(rows: Sequence[Row]) -> int:
+    return decimals_for(column(rows, "loss_lo"), column(rows, "loss_hi"))
+
+
+def arm_table(rows: Sequence[Row], caption: str, scale: Scale, margin: float) -> Table:
     """One task, one metric: a row an arm. `rows`: of report.csv, base among them."""
-    base = rows[rows["arm"] == "base"]
-    rows = rows[rows["arm"] != "base"]
-    decimals = decimals_for(rows["loss_lo"], rows["loss_hi"])
+    arms = [row for row in rows if row["arm"] != "base" and not row["arm"].startswith("noise")]
+    decimals, extra = _decimals(arms), [name for name in EXTRA if distinct(arms, name)]
     columns = [Column("arm"), Column("loss", "number"), Column("interval", "drawn", scale)]
-    columns += [Column("verdict"), Column("interval"), Column("value", "number"), Column("bits a weight", "number")]
-    extra = [name for name in ("p_adjusted", "top1_agreement", "flips_to_wrong") if rows[name].notna().any()]
+    columns += [Column("verdict"), Column("interval"), Column("value", "number"), Column("bits", "number")]
     columns += [Column(EXTRA[name], "number") for name in extra]
-    body = [_arm_row(row, scale, decimals, extra) for _, row in rows.iterrows()]
-    return Table(caption, columns, body, _about(base if len(base) else rows, decimals), margin)
+    return Table(
+        caption, columns, [_arm_row(row, scale, decimals, extra) for row in arms], _about(rows, decimals), margin
+    )
 
 
-EXTRA = {"p_adjusted": "p, adjusted", "top1_agreement": "same first choice", "flips_to_wrong": "flips to wrong, right"}
+EXTRA = {"p_adjusted": "adjusted p", "top1_agreement": "agreement", "flips_to_wrong": "flips"}
 
 
-def _arm_row(row: Any, scale: Scale, decimals: int, extra: Sequence[str]) -> list[Cell]:
+def _arm_row(row: Row, scale: Scale, decimals: int, extra: Sequence[str]) -> list[Cell]:
     cells = {
         "p_adjusted": amount(row["p_adjusted"], p_value(row["p_adjusted"])),
         "top1_agreement": amount(row["top1_agreement"], percent(row["top1_agreement"], 1)),
@@ -60,7 +66,7 @@ def _arm_row(row: Any, scale: Scale, decimals: int, extra: Sequence[str]) -> lis
         Cell(row["arm"]),
         amount(row["loss"], number(row["loss"], decimals, signed=True)),
         drawn(scale, row["loss"], row["loss_lo"], row["loss_hi"], block_of(row["arm"])),
-        Cell(verdict_words(row)),
+        Cell(verdict_words(row["verdict"], row["below_noise"])),
         Cell(interval(row["loss_lo"], row["loss_hi"], decimals)),
         amount(row["value"], number(row["value"], decimals)),
         amount(row["bits_per_weight"], number(row["bits_per_weight"], 2)),
@@ -68,23 +74,60 @@ def _arm_row(row: Any, scale: Scale, decimals: int, extra: Sequence[str]) -> lis
     ]
 
 
-def _flips(row: Any) -> str:
-    return "" if missing(row["flips_to_wrong"]) else f"{row['flips_to_wrong']}, {row['flips_to_right']}"
+def _flips(row: Row) -> str:
+    return "" if row["flips_to_wrong"] is None else f"{row['flips_to_wrong']}, {row['flips_to_right']}"
 
 
-def verdict_words(row: Any) -> str:
+def verdict_words(verdict: str | None, below_noise: bool | None) -> str:
     """The verdict, and whether the loss is smaller than the noise of rounding."""
-    words = [] if missing(row["verdict"]) else [str(row["verdict"])]
-    noisy = not missing(row["below_noise"]) and bool(row["below_noise"])
-    return ", ".join(words + ["below noise"] * noisy)
+    return ", ".join([verdict or ""] * bool(verdict) + ["below noise"] * bool(below_noise))
 
 
-def _about(rows: pd.DataFrame, decimals: int) -> str:
-    row = rows.iloc[0]
-    parts = [f"base {number(row['base_value'], decimals)} {row['unit']}" if not missing(row["base_value"]) else ""]
-    parts += [f"{row['n_items']} items" if not missing(row["n_items"]) else ""]
-    parts += [f"{row['n_documents']} documents" if not missing(row["n_documents"]) else ""]
-    return ", ".join(part for part in parts if part)
+def _about(rows: Sequence[Row], decimals: int) -> str:
+    row = rows[0]
+    base = f"base {number(row['base_value'], decimals)} {row['unit'] or ''}".strip()
+    counts = [f"{row[f'n_{name}']} {name}" for name in ("items", "documents") if row[f"n_{name}"] is not None]
+    floor = noise_floor([row["loss"] for row in rows if row["arm"].startswith("noise") and row["loss"] is not None])
+    return ", ".join([base, *counts, *([] if missing(floor) else [f"noise floor {short(floor)}"])])
+
+
+def part_table(panel: Effects, caption: str, margin: float) -> Table:
+    """How a subset's loss splits: a row a part, between what it costs alone and what restoring it saves."""
+    kind = next((kind for kind in ("owen", "shapley", "alone") if any(at == kind for at, _ in panel)), "total")
+    parts = [effect for (at, _), effect in panel.items() if at in (kind, "total")]
+    parts.sort(key=lambda effect: effect.kind == "total")
+    decimals = decimals_for([e.lo for e in parts], [e.hi for e in parts])
+    scale = scale_of([n for e in parts for n in (e.loss, e.lo, e.hi)])
+    columns = [Column("part"), Column("loss", "number"), Column("interval", "drawn", scale), Column("share", "number")]
+    columns += [Column("verdict"), Column("interval"), Column("alone", "number"), Column("restored", "number")]
+    columns += [Column("per 10⁹ weights", "number"), Column("per GiB saved", "number")]
+    body = [
+        [
+            Cell("total" if effect.kind == "total" else effect.player),
+            amount(effect.loss, number(effect.loss, decimals, signed=True)),
+            drawn(scale, effect.loss, effect.lo, effect.hi, block_of(effect.player)),
+            amount(effect.share, percent(effect.share)),
+            Cell(verdict_words(effect.verdict, effect.below_noise)),
+            Cell(interval(effect.lo, effect.hi, decimals)),
+            *(_end(panel, end, effect.player, decimals) for end in ("alone", "restored")),
+            text(effect.loss_per_gweight),
+            text(effect.loss_per_gib_saved),
+        ]
+        for effect in parts
+    ]
+    return Table(caption, columns, body, PART_NOTES.get(kind, ""), margin)
+
+
+PART_NOTES = {
+    "owen": "Owen values",
+    "shapley": "mean of what a part costs alone and what restoring it saves",
+    "alone": "each part alone",
+}
+
+
+def _end(panel: Effects, kind: str, player: str, decimals: int) -> Cell:
+    effect = panel.get((kind, player))
+    return Cell() if effect is None else amount(effect.loss, number(effect.loss, decimals, signed=True))
 
 
 def effect_table(effects: Sequence[Effect], caption: str, margin: float) -> Table:
@@ -93,7 +136,7 @@ def effect_table(effects: Sequence[Effect], caption: str, margin: float) -> Tabl
     decimals = decimals_for([e.lo for e in effects], [e.hi for e in effects])
     columns = [Column("player"), Column("effect"), Column("loss", "number"), Column("interval", "drawn", scale)]
     columns += [Column("interval"), Column("share", "number"), Column("of share"), Column("verdict")]
-    columns += [Column("per 10⁹ weights", "number"), Column("per GiB saved", "number"), Column("note", "text long")]
+    columns += [Column("per 10⁹ weights", "number"), Column("per GiB saved", "number"), Column("note", "long")]
     body = [
         [
             Cell(effect.player),
@@ -103,7 +146,7 @@ def effect_table(effects: Sequence[Effect], caption: str, margin: float) -> Tabl
             Cell(interval(effect.lo, effect.hi, decimals)),
             amount(effect.share, percent(effect.share)),
             Cell(percent_interval(effect.share_lo, effect.share_hi)),
-            Cell(verdict_words({"verdict": effect.verdict, "below_noise": effect.below_noise})),
+            Cell(verdict_words(effect.verdict, effect.below_noise)),
             text(effect.loss_per_gweight),
             text(effect.loss_per_gib_saved),
             Cell(effect.reason or ""),
@@ -118,8 +161,8 @@ def choice_table(panels: Sequence[Panel], tolerances: Sequence[Tolerance]) -> Ta
     metric, unit = panels[0].metric, panels[0].unit or panels[0].metric
     columns = [Column(f"loss under ({unit})", "number")]
     columns += [Column("perplexity", "number")] if metric == "nll" else []
-    columns += [Column("on all tasks", "text long")] if len(panels) > 1 else []
-    columns += [Column(panel.title, "text long") for panel in panels]
+    columns += [Column("on all tasks", "long")] if len(panels) > 1 else []
+    columns += [Column(panel.title, "long") for panel in panels]
     rows = []
     for one in tolerances:
         row = [Cell(short_loss(one.loss), one.loss)]
@@ -135,9 +178,9 @@ def choice_table(panels: Sequence[Panel], tolerances: Sequence[Tolerance]) -> Ta
 
 def front_table(panel: Panel, steps: Sequence[Step], margin: float) -> Table:
     """The Pareto front, each step against the one before it."""
-    rows = pd.DataFrame([step.row for step in steps])
-    scale, decimals = loss_scale(rows, margin), decimals_for(rows["loss_lo"], rows["loss_hi"])
-    columns = [Column("", "number"), Column("setting"), Column("in"), Column("bits a weight", "number")]
+    rows = [step.row for step in steps]
+    scale, decimals = loss_scale(rows, margin), _decimals(rows)
+    columns = [Column("", "number"), Column("setting"), Column("in"), Column("bits", "number")]
     columns += [Column("loss", "number"), Column("interval", "drawn", scale), Column("less than the one above")]
     body = [
         [
@@ -166,12 +209,12 @@ def sweep_loss_tables(panels: Sequence[Panel], margin: float) -> Iterator[Table]
     for panel in panels:
         rows, note = panel.rows, ""
         if len(rows) * len(panels) > MOST_CELLS:
-            rows, note = rows[rows["arm"].isin(["ffn", "attention", "both", "all"])], "other arms are in sweep.csv"
+            rows, note = [row for row in rows if row["arm"] in WHOLE_BLOCKS], "other arms are in sweep.csv"
         if len(rows) * len(panels) > MOST_CELLS:
-            keep = MOST_CELLS // len(panels)
-            rows, note = rows.nsmallest(keep, "bits_per_weight"), f"the {keep} with the fewest bits; all in sweep.csv"
-        scale, decimals = loss_scale(rows, margin), decimals_for(rows["loss_lo"], rows["loss_hi"])
-        columns = [Column("setting"), Column("in"), Column("bits a weight", "number"), Column("loss", "number")]
+            rows = sorted(sized(rows), key=lambda row: row["bits_per_weight"])[: MOST_CELLS // len(panels)]
+            note = f"the {len(rows)} with the fewest bits; all are in sweep.csv"
+        scale, decimals = loss_scale(rows, margin), _decimals(rows)
+        columns = [Column("setting"), Column("in"), Column("bits", "number"), Column("loss", "number")]
         columns += [Column("interval", "drawn", scale), Column("verdict"), Column("interval")]
         body = [
             [
@@ -180,35 +223,48 @@ def sweep_loss_tables(panels: Sequence[Panel], margin: float) -> Iterator[Table]
                 amount(row["bits_per_weight"], number(row["bits_per_weight"], 2)),
                 amount(row["loss"], number(row["loss"], decimals, signed=True)),
                 drawn(scale, row["loss"], row["loss_lo"], row["loss_hi"], row["block"]),
-                Cell(verdict_words(row)),
+                Cell(verdict_words(row["verdict"], row["below_noise"])),
                 Cell(interval(row["loss_lo"], row["loss_hi"], decimals)),
             ]
-            for _, row in rows.iterrows()
+            for row in rows
         ]
         yield Table(f"{panel.title}, {panel.metric}", columns, body, note, margin)
 
 
-def runs_table(runs: Sequence[Run], swept: pd.DataFrame, links: Mapping[str, str]) -> Table:
+def share_table(subset: str, shares: Sequence[ShareRow]) -> Table:
+    """The FFN's share of the loss in every run that splits it."""
+    columns = [Column("setting"), Column("share of the FFN", "number"), Column("interval")]
+    columns += [Column("alone, restored"), Column("note", "long")]
+    body = [
+        [
+            Cell(row.setting),
+            amount(row.share, number(row.share, 2)),
+            Cell(interval(row.low, row.high, 2)),
+            Cell(", ".join(filter(None, (number(row.alone, 2), number(row.restored, 2))))),
+            Cell(row.reason),
+        ]
+        for row in shares
+    ]
+    return Table(f"The FFN's share of the loss, {subset}", columns, body)
+
+
+def runs_table(runs: Sequence[Run], swept: Sequence[str], links: Mapping[str, str]) -> Table:
     """Every run with its settings and what became of it."""
     columns = [Column("run"), Column("status"), *(Column(name) for name in swept)]
-    columns += [Column("time", "number"), Column("version"), Column("reason", "text long")]
+    columns += [Column("time", "number"), Column("version"), Column("reason", "long")]
     body = []
-    for n, run in enumerate(runs):
+    for run in runs:
         version = "/".join(str(run.result[key]) for key in ("harness_version", "code_version") if key in run.result)
         seconds = run.result.get("seconds")
+        settings = dict(flat(run.config))
         body.append(
             [
                 Cell(run.id, link=links.get(run.id, "")),
                 Cell(run.status),
-                *(text(value) for value in swept.iloc[n]),
+                *(text(settings.get(name)) for name in swept),
                 amount(seconds, duration(seconds)),
                 Cell(version),
                 Cell("" if run.status == DONE else run.reason),
             ]
         )
     return Table("All runs", columns, body)
-
-
-def without_controls(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of settings, not of noise draws and other controls."""
-    return rows[~rows["arm"].map(is_control)]

@@ -92,8 +92,8 @@ def drawn(scale: Scale, value: Any, low: Any, high: Any, block: str) -> Cell:
     """An interval on a scale; nothing where the value is missing."""
     if missing(value):
         return Cell()
-    ends = [None if missing(end) else scale.place(end) for end in (low, high)]
-    return Cell(sort=float(value), drawn=Drawn(scale.place(value), *ends, block))
+    first, last = (None if missing(end) else scale.place(end) for end in (low, high))
+    return Cell(sort=float(value), drawn=Drawn(scale.place(value), first, last, block))
 
 
 @cache

@@ -8,13 +8,13 @@ scored otherwise are refused, not subtracted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from harness.attribute import paired_loss
 from harness.errors import UserError
+from harness.report.rows import Row
 from harness.report.runs import Run
 from harness.report.sweep import refuse_unlike
 
@@ -37,7 +37,7 @@ class Difference:
         return "more" if self.low > 0 else "less"
 
 
-def difference(first: Run, second: Run, row: Any, other: Any) -> Difference:
+def difference(first: Run, second: Run, row: Row, other: Row) -> Difference:
     """Loss of `row` (of the first run) less that of `other` (of the second), paired by item; rows of report.csv.
 
     UserError where the runs were scored otherwise, or their items are not there or not the same.
@@ -68,7 +68,7 @@ class _Scored:
     weight_N: np.ndarray
 
 
-def _scored(run: Run, row: Any) -> _Scored:
+def _scored(run: Run, row: Row) -> _Scored:
     """Loss and weight of each item of a row of report.csv."""
     base, arm = (run.items.get((row["subset"], row["task"], row["metric"], name)) for name in ("base", row["arm"]))
     if base is None or arm is None or _labels(base) != _labels(arm):
@@ -81,13 +81,13 @@ def _labels(items: pd.DataFrame) -> list[tuple[str, str]]:
     return list(zip(items["doc_id"], items["item_id"], strict=True))
 
 
-def _sign(row: Any) -> int:
+def _sign(row: Row) -> int:
     """-1 where higher is better: the report's loss then has the other sign than its change of value."""
     change = row["value"] - row["base_value"]
     return -1 if abs(row["loss"] + change) < abs(row["loss"] - change) else 1
 
 
-def _weights(run: Run, row: Any, arm: pd.DataFrame) -> np.ndarray:
+def _weights(run: Run, row: Row, arm: pd.DataFrame) -> np.ndarray:
     """Items weigh the same, or by their tokens: whichever gives the value that the report has."""
     values = arm["value"].to_numpy(dtype=float)
     for weight in (np.ones(len(arm)), arm["n_tokens"].to_numpy(dtype=float)):

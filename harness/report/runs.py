@@ -71,7 +71,8 @@ class Run:
             table = pd.read_parquet(path, columns=[*keys, "doc_id", "item_id", "value", "n_tokens"])
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({error})") from error
-        return {(str(a), str(b), str(c), str(d)): own for (a, b, c, d), own in table.groupby(keys, sort=False)}
+        groups: Any = table.groupby(keys, sort=False)
+        return {(a, b, c, d): own for (a, b, c, d), own in groups}
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting by its dotted name."""

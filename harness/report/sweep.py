@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from harness.errors import UserError
-from harness.report.numbers import missing
+from harness.report.rows import Row, grouped, records
 from harness.report.runs import NOT_SETTINGS, Run
 from harness.report.stored import COLUMNS, WHOLE_NUMBERS
 
@@ -95,7 +95,7 @@ def sweep_frame(runs: Sequence[Run]) -> pd.DataFrame:
     frame = pd.concat([part.dropna(axis=1, how="all") for part in parts], ignore_index=True)
     more = [name for name in frame if name not in COLUMNS and name not in swept]
     frame = frame.reindex(columns=[*COLUMNS, *more, *swept.columns])
-    return frame.astype(dict.fromkeys(WHOLE_NUMBERS, "Int64"))
+    return frame.astype({name: "Int64" for name in WHOLE_NUMBERS if name in frame})
 
 
 def _no_result(run: Run) -> pd.DataFrame:
@@ -110,17 +110,18 @@ def _no_result(run: Run) -> pd.DataFrame:
     return pd.DataFrame([cells])
 
 
-def comparable(rows: pd.DataFrame) -> None:
+def comparable(rows: pd.DataFrame | Sequence[Row]) -> None:
     """UserError where rows of one task were not scored alike: their losses must not be subtracted."""
-    for _, own in rows.groupby(["subset", "task"]):
-        for _, row in own.drop_duplicates(list(MADE_WITH)).iloc[1:].iterrows():
-            refuse_unlike(own.iloc[0], row)
+    plain = records(rows) if isinstance(rows, pd.DataFrame) else rows
+    for own in grouped(plain, "subset", "task").values():
+        for row in own[1:]:
+            refuse_unlike(own[0], row)
 
 
-def refuse_unlike(first: Any, second: Any) -> None:
+def refuse_unlike(first: Row, second: Row) -> None:
     """UserError where two rows of one task were not scored alike; it names what differs."""
     for name in MADE_WITH:
-        a, b = ("" if missing(row[name]) else str(row[name]) for row in (first, second))
+        a, b = (_cell(row, name) for row in (first, second))
         if a != b:
             raise UserError(
                 f"{first['subset']}/{first['task']}: runs {first['run_id']} and {second['run_id']} differ in "
@@ -138,8 +139,15 @@ def _difference(name: str, first: str, second: str) -> str:
     return ", ".join(f"{name}.{key} ({a.get(key, 'absent')} and {b.get(key, 'absent')})" for key in keys)
 
 
-def cohorts(rows: pd.DataFrame) -> pd.Series:
+def _cell(row: Row, name: str) -> str:
+    return "" if row.get(name) is None else str(row[name])
+
+
+def cohorts(rows: Sequence[Row]) -> list[int]:
     """For each row the number of its group among rows of the same model, subset and task scored alike: 0, 1, ..."""
-    alike = rows[list(MADE_WITH)].fillna("").astype(str).agg("\x1f".join, axis=1)
-    where = [rows[name].fillna("") for name in ("model", "subset", "task")]
-    return alike.groupby(where).transform(lambda cells: pd.factorize(cells)[0])
+    seen: dict[tuple[str, ...], dict[tuple[str, ...], int]] = {}
+    numbers = []
+    for row in rows:
+        groups = seen.setdefault(tuple(_cell(row, name) for name in ("model", "subset", "task")), {})
+        numbers.append(groups.setdefault(tuple(_cell(row, name) for name in MADE_WITH), len(groups)))
+    return numbers
