@@ -24,7 +24,7 @@ STAGES = [
     "effects",
     "ledger",
     "report console",
-    "identity reuse preflight cache ranks sweep",
+    "identity reuse needs preflight cache ranks sweep",
     "pipeline",
     "app",
     "__main__",
