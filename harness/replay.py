@@ -68,7 +68,8 @@ def model_inputs(batch: Sequence[Pack], model: Model) -> dict[str, Any]:
     """
     width = max(len(pack) for pack in batch)
     ids_BT = np.zeros((len(batch), width), dtype=np.int64)
-    position_BT = np.tile(np.arange(width), (len(batch), 1))
+    last = model.max_positions - 1  # a padding token behind a tree may stand beyond it
+    position_BT = np.tile(np.minimum(np.arange(width), last), (len(batch), 1))
     for row, pack in enumerate(batch):
         ids_BT[row, : len(pack)] = pack.tokens
         position_BT[row, : len(pack)] = pack.position

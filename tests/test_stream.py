@@ -7,28 +7,34 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from harness.config import EngineConfig, QuantConfig
+from harness.config import ArmsRule, DesignConfig, EngineConfig, QuantConfig
 from harness.design import build_arms
-from harness.config import ArmsRule, DesignConfig
+from harness.errors import UserError
 from harness.model.load import Model
 from harness.model.sites import find_sites, read_site, write_site
 from harness.packs import TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.plan import base_arm, resolve
 from harness.quantize import quantize
-from harness.scheme import Scheme
 from harness.replay import head_logits, model_inputs, push, record
+from harness.scheme import Scheme
 from harness.stream import NonFiniteError, Stream
 from harness.weigh import Weigher
+from tests.model import architectures
 
 
 def tiny(**changes):
     torch.manual_seed(0)
-    shape = dict(
-        vocab_size=128, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64,
-    )  # fmt: skip
+    shape = {
+        "vocab_size": 128,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+    }
     module = LlamaForCausalLM(LlamaConfig(**{**shape, **changes})).float().eval()
-    for name, p in module.named_parameters():
+    for p in module.parameters():
         if p.dim() > 1:
             torch.nn.init.normal_(p, std=0.15)
     return module
@@ -141,21 +147,48 @@ def test_waves_change_nothing():
     np.testing.assert_array_equal(one.logp_AS, many.logp_AS)
 
 
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    MemoryError(),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory: you tried to"),
+]
+
+
 @pytest.mark.case("F14")
-def test_out_of_memory_halves_the_wave_and_goes_on(monkeypatch):
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_out_of_memory_halves_the_wave_and_goes_on(monkeypatch, caplog, error):
     module, given = tiny(), sequences(np.random.default_rng(4))
     whole, _ = stream_scores(module, [base_arm()], given)
     own = Stream._wave
 
     def raises_above_two(self, wave, scores):
         if len(wave) > 2:
-            raise torch.OutOfMemoryError("stand-in")
+            raise error
         own(self, wave, scores)
 
     monkeypatch.setattr(Stream, "_wave", raises_above_two)
     halved, stream = stream_scores(module, [base_arm()], given)
-    assert stream.waves > 1
+    assert stream.waves > 1 and "going on with half of them" in caplog.text
     np.testing.assert_array_equal(whole.logp_AS, halved.logp_AS)
+
+
+@pytest.mark.case("F14")
+def test_a_single_batch_too_large_is_told_with_a_way_out(monkeypatch):
+    def raises(self, wave, scores):
+        raise OUT_OF_MEMORY[0]
+
+    monkeypatch.setattr(Stream, "_wave", raises)
+    with pytest.raises(UserError, match=r"single batch \(CUDA out of memory\). Lower engine.batch_tokens"):
+        stream_scores(tiny(), [base_arm()], sequences(np.random.default_rng(4)))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
+    def raises(self, wave, scores):
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(Stream, "_wave", raises)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        stream_scores(tiny(), [base_arm()], sequences(np.random.default_rng(4)))
 
 
 @pytest.mark.case("F11")
@@ -249,3 +282,15 @@ def test_arms_that_agree_share_their_states():
         list(batches(packs, 128)), int(slots(given)[-1])
     )
     assert len(pushed) == 2 * 2  # layers x distinct states
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt"])
+def test_trees_longer_than_the_model_has_positions(name):
+    """Learned positions have an end, for padding as well."""
+    module = architectures.tiny(name)
+    given = sequences(np.random.default_rng(10))
+    packs = pack_trees(given, 100)
+    assert max(map(len, packs)) > 64 and len({len(p) for p in packs}) > 1
+    stream = Stream(Model.from_module(module), [base_arm()], Weigher(), EngineConfig())
+    scores = stream.score([packs], int(slots(given)[-1]))
+    np.testing.assert_allclose(scores.logp_AS[0], all_plain(module, given), atol=1e-5)
