@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.config import EngineConfig
+from harness.errors import UserError
 from harness.live import Linear, computing
 from harness.model.load import Model
 from harness.model.sites import Site, substituted
@@ -34,9 +35,16 @@ from harness.replay import Call, head_logits, model_inputs, push, record
 
 log = logging.getLogger(__name__)
 
+SMALLER = "Lower engine.batch_tokens, engine.pack_tokens or engine.head_tokens, or set model.dtype=bfloat16."
+
 
 class NonFiniteError(ArithmeticError):
     """Activations or logits that are not finite; no score is made of them."""
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, of a GPU or of the machine; torch has no type of error for the latter."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 class Weighs(Protocol):
@@ -139,9 +147,11 @@ class Stream:
                 try:
                     self._wave(wave, scores)
                     self.waves += 1
-                except torch.OutOfMemoryError:
-                    if len(wave) == 1:
+                except (RuntimeError, MemoryError) as error:
+                    if not _out_of_memory(error):
                         raise
+                    if len(wave) == 1:
+                        raise UserError(f"Out of memory with a single batch ({error}). {SMALLER}") from error
                     log.warning("out of memory with %d batches at once: going on with half of them", len(wave))
                     todo[:0] = [wave[: len(wave) // 2], wave[len(wave) // 2 :]]
         assert np.isfinite(scores.logp_AS).all(), "a slot was never scored"
