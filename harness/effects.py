@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from harness.attribute import Game, Scores
+from harness.attribute.power import TEXT_NLL, resolution
 from harness.plan import Arm
-from harness.score.measure import Measure
+from harness.score.measure import Measure, Scorable
 
 
 def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
@@ -50,6 +51,21 @@ def _owners(design: Sequence[Arm]) -> dict[str, str]:
         if len(candidates) == 1:
             owner[site.name] = next(iter(candidates))
     return owner
+
+
+def resolves(work: Sequence[Scorable], level: float) -> dict[str, str]:
+    """Lines to print before a run: the smallest loss in nll that each task's items can tell from zero.
+
+    A line warns where a typical int4 loss is smaller.
+    """
+    lines = {}
+    for w in work:
+        found = resolution(w.subset, w.name, "nll", w.item_documents, level, TEXT_NLL if w.is_text else None)
+        if found is not None:
+            known = f"{found.n_documents} documents resolve a loss of {found.smallest:.2g} nats/token"
+            hint = f"; a typical int4 loss is smaller ({found.typical:.2g}): score more items" if found.warning else ""
+            lines[w.name] = known + hint
+    return lines
 
 
 def scores_of(measure: Measure, arms: Sequence[Arm], band: str = "") -> Scores:

@@ -34,12 +34,18 @@ class ContextTask:
     vocab_size: int
     settings: dict[str, Any]
     subset: str = SUBSET
+    is_text: bool = False
     sequences: list[TokenSequence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for item in self.items:
             context = item.context or (self.prefix,)
             self.sequences += [TokenSequence((*context, *choice), len(context)) for choice in item.choices]
+
+    @property
+    def item_documents(self) -> list[str]:
+        """The document of every item."""
+        return [item.document for item in self.items]
 
     @property
     def fingerprint(self) -> str:

@@ -70,6 +70,12 @@ class Scorable(Protocol):
     subset: str
     name: str
     sequences: list[TokenSequence]
+    is_text: bool  # running text in windows, not questions
+
+    @property
+    def item_documents(self) -> list[str]:
+        """The document of every item."""
+        ...
 
     @property
     def fingerprint(self) -> str:

@@ -40,6 +40,7 @@ class TextWindows:
     n_bytes: int
     subset: str = field(init=False)
     name: str = field(init=False)
+    is_text: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         self.subset, self.name = self.config.subset, self.config.name
@@ -75,6 +76,11 @@ class TextWindows:
             Measure(metric="kl", unit="nats/token", values_AN=kl_AN, **shared),
         ]
         return Results(measures, protocol=self._protocol(), data_hash=self.data_hash)
+
+    @property
+    def item_documents(self) -> list[str]:
+        """The document of every window."""
+        return self.documents
 
     @property
     def fingerprint(self) -> str:

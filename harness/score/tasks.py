@@ -57,6 +57,7 @@ class TaskItems:
     encoder: Encoder
     vocab_size: int
     sampler: str = "default"
+    is_text: bool = False
     sequences: list[TokenSequence] = field(default_factory=list)
     _spans: dict[int, range] = field(default_factory=dict)  # sequences of a request, by id(instance)
 
@@ -187,6 +188,11 @@ class TaskItems:
         if metric in ("acc", "acc_norm") and all(q.gold for q in self.questions):
             return float(np.mean([len(q.gold) / max(len(q.instances), 1) for q in self.questions]))
         return float("nan")
+
+    @property
+    def item_documents(self) -> list[str]:
+        """The document of every question."""
+        return [question.document for question in self.questions]
 
     @property
     def fingerprint(self) -> str:
