@@ -1,13 +1,12 @@
 """The calibration side of a run: hands the engine its calibration tokens, and each layer's statistics to the methods.
 
 Statistics of float inputs depend on the weights, the tokens and the type they were computed in, and on nothing that a
-sweep changes. They are kept on disk under a hash of those, one file a layer; a run that finds all of them pushes no
-calibration token at all.
+sweep changes. They are kept on disk under a hash of those, one file a layer (harness.entries); a run that finds all of
+them pushes no calibration token at all.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from harness.calibrate import Draw, gather
-from harness.files import write_atomic
+from harness.entries import Entry, key_of
 from harness.model.load import Model
 from harness.model.sites import Site
 from harness.packs import Pack, batches
@@ -39,6 +38,7 @@ class Calibration:
     batch_tokens: int
     folder: Path | None = None
     _sites: dict[int, list[Site]] = field(init=False, default_factory=dict)
+    _whole: set[int] = field(init=False, default_factory=set)  # draws seen to be on disk
 
     def __post_init__(self) -> None:
         for site in self.model.sites:
@@ -54,23 +54,35 @@ class Calibration:
         """Statistics of a layer's sites: from disk, or by `replay`, which runs the tokens through the layer."""
         sites = self._sites[index]
         if self._stored(draw):
-            return _load(self._file(draw, index), sites, self.model.device)
+            return _load(self._entry(draw, index).path, sites, self.model.device)
         found = gather(layer, sites, replay)
         if not self.sequential and self.folder:
-            self._file(draw, index).parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._file(draw, index), lambda path: _save(path, found))
+            self._entry(draw, index).write(lambda path: _save(path, found))
         return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether no calibration token has to be pushed any more."""
+        return all(self._stored(draw) for draw in range(len(self.draws)))
 
     def _stored(self, draw: int) -> bool:
         if self.sequential or not self.folder:
             return False
-        return all(self._file(draw, i).is_file() for i in range(len(self.model.layers)))
+        if draw not in self._whole and all(self._entry(draw, i).whole() for i in range(len(self.model.layers))):
+            self._whole.add(draw)
+        return draw in self._whole
 
-    def _file(self, draw: int, index: int) -> Path:
+    def _entry(self, draw: int, index: int) -> Entry:
         assert self.folder is not None
-        key = [self.model.sha, self.draws[draw].digest, str(self.model.dtype), self.model.device.type, VERSION]
-        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-        return self.folder / digest / f"layer{index}.safetensors"
+        made_from = {
+            "model_sha": self.model.sha,
+            "samples": self.draws[draw].digest,
+            "dtype": str(self.model.dtype),
+            "device": self.model.device.type,
+            "version": VERSION,
+        }
+        about = {"model": self.model.name, **made_from}
+        return Entry(self.folder / key_of(made_from) / f"layer{index}.safetensors", about)
 
 
 def _save(path: Path, stats: Stats) -> None:

@@ -43,6 +43,8 @@ AT_LEAST: dict[str, float] = {
     "engine.head_tokens": 1,
     "attribute.resamples": 100,
     "attribute.margin": 0,
+    "harness.max_failures": 0,
+    "harness.reuse_gib": 0,
     "model.off_grid.sigma": 0,
 }
 

@@ -291,13 +291,26 @@ class OnLocked(StrEnum):
     skip = "skip"
 
 
+class OnStale(StrEnum):
+    """A finished run of the same settings, made by other code or from other weights or data. It is always listed."""
+
+    recompute = "recompute"
+    refuse = "refuse"
+    use = "use"  # as if it were this one's, where only the code differs
+
+
 @dataclass
 class HarnessConfig:
     """How a run behaves, not what it computes."""
 
     plan_only: bool = False  # print arms and sites, then stop
-    force: bool = False  # run again although a result is there
+    force: bool = False  # run again although a result is there, taking no scores from the cache folder
     on_locked: OnLocked = OnLocked.wait
+    on_stale: OnStale = OnStale.recompute
+    reuse: bool = True  # take what other runs scored from the cache folder, and leave there what this one scores
+    reuse_gib: float = 4.0  # base's hidden states are kept up to this size
+    max_failures: int = 0  # a sweep starts no further job after so many failed ones; 0: it never stops
+    isolate: bool = False  # each job of a sweep in a process of its own: a kill or crash is that job's failure only
     traceback: bool = False  # show Python's traceback with an error
 
 

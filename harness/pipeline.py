@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 import harness
 from harness.attribute import attribute, to_frame
@@ -32,6 +33,7 @@ from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
 from harness.preflight import preflight
 from harness.report.cells import arm_cells, arm_facts, peak_bytes, run_cells, site_rows, versions
 from harness.report.tables import Sheet, read_report, write_table
+from harness.reuse import Reuse, protocol, reusable
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
 from harness.score.measure import Measure, Results, Scorable
@@ -146,13 +148,20 @@ def score(
     sequences = [sequence for task in work for sequence in task.sequences]
     alone = any(arm.is_live for arm in arms)  # what is scored together changes what LLM.int8 takes for outliers
     packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
-    work_size = sum(len(p) for p in packs) * sum(trunk_counts(arms, len(model.layers)))
     computed, plain = sum(len(p) for p in packs), sum(len(s.tokens) - 1 for s in sequences)
     log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
-    with progress(work_size, "scoring") as advance:
-        stream = Stream(model, arms, weigher, config.engine, calibration, advance)
-        batch_tokens = 1 if alone else config.engine.batch_tokens
-        return stream.score(list(batches(packs, batch_tokens)), int(slots(sequences)[-1]))
+    cut, total = list(batches(packs, 1 if alone else config.engine.batch_tokens)), int(slots(sequences)[-1])
+
+    def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
+        with progress(computed * sum(trunk_counts(arms, len(model.layers))), "scoring") as advance:
+            return Stream(model, arms, weigher, config.engine, calibration, advance, **states).score(cut, total)
+
+    options = config.harness
+    if options.force or not options.reuse or not reusable(arms, calibration):
+        return one_pass(arms, calibration)
+    made_from = protocol(model, cut, config.engine.head_tokens)
+    most_bytes = options.reuse_gib * 2**30
+    return Reuse(model, weigher, calibration, made_from, total, most_bytes, one_pass).score(arms)
 
 
 def draw_all(config: RunConfig, model: Model, arms: Sequence[Arm], start: Path) -> list[Draw]:

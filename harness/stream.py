@@ -62,6 +62,7 @@ class Weighs(Protocol):
 class Calibrates(Protocol):
     """Gives calibration tokens, and makes statistics of what enters a layer's sites: harness.calibration."""
 
+    draws: Sequence[Any]
     sequential: bool  # every arm's own quantized layers feed the next one's statistics; else the model's own do
 
     def batches(self, draw: int) -> list[list[Pack]]:
@@ -126,7 +127,11 @@ class Trunk:
 
 @dataclass
 class Stream:
-    """The one loop. `score` fills the arrays of all arms; arm 0 is base."""
+    """The one loop. `score` fills the arrays of all arms; arm 0 is base.
+
+    Base may have been pushed in an earlier pass, which left its final hidden states by slot in `final_SD`. Given as
+    `base_SD`, they stand for it: the logits made of them are the same to the bit, and no arm here is base.
+    """
 
     model: Model
     arms: Sequence[Arm]
@@ -134,6 +139,8 @@ class Stream:
     config: EngineConfig
     calibration: Calibrates | None = None
     progress: Callable[[int, str], None] = lambda tokens, note: None
+    base_SD: Tensor | None = None
+    final_SD: Tensor | None = None  # to be filled
     waves: int = field(default=0, init=False)
     _stats: dict[int, Any] = field(default_factory=dict, init=False)  # of the layer at hand, from float inputs
 
@@ -154,7 +161,8 @@ class Stream:
                         raise UserError(f"Out of memory with a single batch ({error}). {SMALLER}") from error
                     log.warning("out of memory with %d batches at once: going on with half of them", len(wave))
                     todo[:0] = [wave[: len(wave) // 2], wave[len(wave) // 2 :]]
-        assert np.isfinite(scores.logp_AS).all(), "a slot was never scored"
+        own = [slot for batch in batches for pack in batch for slot in pack.slot]
+        assert np.isfinite(scores.logp_AS[:, own]).all(), "a slot was never scored"
         return scores
 
     def _waves(self, batches: Sequence[list[Pack]]) -> Iterator[list[list[Pack]]]:
@@ -197,12 +205,15 @@ class Stream:
         """Calibration draws that these arms must carry along: their own, or base carries all."""
         if self.calibration is None:
             return []
-        carriers = arms if self.calibration.sequential else (range(len(self.arms)) if 0 in arms else ())
-        return sorted({self.arms[a].draw for a in carriers if self.arms[a].calibrated})
+        if self.calibration.sequential:
+            return sorted({self.arms[a].draw for a in arms if self.arms[a].calibrated})
+        return list(range(len(self.calibration.draws))) if 0 in arms else []
 
     def _calib_batches(self, draw: int) -> list[list[Pack]]:
         assert self.calibration is not None
-        return self.calibration.batches(draw)
+        found = self.calibration.batches(draw)
+        assert not found or self.base_SD is None or self.calibration.sequential, "base, whose inputs count, is not here"
+        return found
 
     def _layer(self, index: int, layer: nn.Module, trunk: Trunk) -> Iterator[Trunk]:
         """One trunk through one layer, split by how its arms treat it."""
@@ -283,13 +294,17 @@ class Stream:
     def _chunk(self, ends: list[tuple[Treatment, list[int], Tensor]], target_N: Tensor, slot_N: Any, s: Scores) -> None:
         """Scores of some positions in all arms. KL(base || arm) = sum of p (log p - log q), over the vocabulary."""
         base = None
+        if self.base_SD is not None:
+            logp_NV = self._logp((), self.base_SD[slot_N].to(self.model.device))
+            base = (logp_NV, logp_NV.exp(), logp_NV.argmax(1))
         for treatment, arms, hidden_ND in ends:
-            with self._treated(treatment, self.model.module):
-                logp_NV = head_logits(self.model, hidden_ND).float().log_softmax(-1)
+            logp_NV = self._logp(treatment, hidden_ND)
             self._check([logp_NV], "logits", arms)
             first_N = logp_NV.argmax(1)
             if base is None:
                 base = (logp_NV, logp_NV.exp(), first_N)
+                if self.final_SD is not None:
+                    self.final_SD[slot_N] = hidden_ND.cpu()
             base_logp_NV, base_p_NV, base_first_N = base
             values = (
                 logp_NV.gather(1, target_N[:, None])[:, 0],
@@ -300,3 +315,8 @@ class Stream:
             at = np.ix_(arms, slot_N)
             for array, value in zip((s.logp_AS, s.greedy_AS, s.kl_AS, s.agree_AS), values, strict=True):
                 array[at] = value.cpu().numpy()
+
+    def _logp(self, treatment: Treatment, hidden_ND: Tensor) -> Tensor:
+        """Log-probabilities [N, V] of the whole vocabulary."""
+        with self._treated(treatment, self.model.module):
+            return head_logits(self.model, hidden_ND).float().log_softmax(-1)

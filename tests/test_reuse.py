@@ -1,0 +1,183 @@
+"""What other runs scored is taken as it is, equals what would be computed, and is made once."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pandas as pd
+import pytest
+
+from harness.model.cache import cache_folder
+from harness.model.load import open_model
+from harness.pipeline import run
+from harness.report.stored import read_report
+from harness.stream import Stream
+from tests.runs import composed
+
+SPLIT = (
+    "+exp=int4_split", "model=tiny", "eval=perplexity", "eval.perplexity.window=48", "eval.perplexity.max_windows=2",
+    "attribute.resamples=100", "design.noise_draws=1",
+)  # fmt: skip
+GPTQ = (*SPLIT, "quant.ffn.method=gptq", "calib.samples=2", "calib.length=32")
+TABLES = ("report.csv", "attribution.csv", "sites.csv", "items.parquet")
+OWN = ["seconds", "peak_bytes"]  # of a start, not of a run
+FIRST = [["base"], ["ffn", "attention", "both", "noise.0"]]
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Names of the arms of every pass of the engine, in order."""
+    seen, score, lock = [], Stream.score, threading.Lock()
+
+    def spy(self, *args):
+        with lock:
+            seen.append([arm.name for arm in self.arms])
+        return score(self, *args)
+
+    monkeypatch.setattr(Stream, "score", spy)
+    return seen
+
+
+def tables(start, *overrides):
+    folder = run(composed(*overrides), start).folder
+    assert folder is not None
+    found = {n: pd.read_parquet(folder / n) if n.endswith("parquet") else read_report(folder / n) for n in TABLES}
+    found["report.csv"] = found["report.csv"].drop(columns=OWN)
+    return found
+
+
+def assert_same(one, other):
+    for name in TABLES:
+        pd.testing.assert_frame_equal(one[name], other[name], check_exact=True)
+
+
+@pytest.mark.parametrize("overrides", [SPLIT, GPTQ], ids=["rtn", "gptq"])
+def test_a_sweep_computes_only_what_the_swept_setting_changes_and_finds_the_same(tmp_path, passes, overrides):
+    tables(tmp_path / "one", *overrides)
+    assert passes == FIRST
+    passes.clear()
+    taken = tables(tmp_path / "one", *overrides, "quant.ffn.group_size=32")
+    assert passes == [["ffn", "both"]]
+    passes.clear()
+    alone = tables(tmp_path / "two", *overrides, "quant.ffn.group_size=32", "harness.reuse=false")
+    assert passes == [["base", "ffn", "attention", "both", "noise.0"]]
+    assert_same(taken, alone)
+
+
+def test_a_run_whose_arms_are_all_known_pushes_nothing(tmp_path, passes):
+    first = tables(tmp_path / "one", *SPLIT)
+    passes.clear()
+    again = tables(tmp_path / "two", *SPLIT)
+    assert passes == []
+    assert_same(first, again)
+
+
+def test_a_method_that_looks_at_inputs_brings_its_statistics_with_base(tmp_path, passes):
+    tables(tmp_path, *SPLIT)
+    passes.clear()
+    tables(tmp_path, *GPTQ)
+    assert passes == [["base"], ["ffn", "both"]]
+    passes.clear()
+    tables(tmp_path, *GPTQ, "calib.seeds=[1]")
+    assert passes == [["base"], ["ffn", "both"]]
+
+
+@pytest.mark.parametrize(
+    "change", ["engine.pack_tokens=40", "engine.head_tokens=16", "model.dtype=bfloat16", "eval.perplexity.window=40"]
+)
+def test_what_can_change_a_bit_of_a_score_is_in_the_key(tmp_path, passes, change):
+    tables(tmp_path / "one", *SPLIT)
+    passes.clear()
+    tables(tmp_path / "two", *SPLIT, change)
+    assert passes == FIRST
+
+
+@pytest.mark.parametrize("change", ["harness.force=true", "harness.reuse=false"])
+def test_nothing_is_taken_or_left_when_it_is_not_wanted(tmp_path, passes, change):
+    tables(tmp_path, *SPLIT, change)
+    assert passes == [["base", "ffn", "attention", "both", "noise.0"]]
+    assert not (cache_folder() / "scores").exists()
+
+
+@pytest.mark.parametrize("change", ["harness.reuse_gib=0", "calib.keep=false"])
+def test_base_goes_along_where_its_states_or_statistics_are_not_kept(tmp_path, passes, change):
+    tables(tmp_path / "one", *GPTQ, change)
+    assert passes == [["base", "ffn", "attention", "both", "noise.0"]]
+    passes.clear()
+    taken = tables(tmp_path / "one", *GPTQ, change, "quant.ffn.group_size=32")
+    assert passes == [["base", "ffn", "both"]]
+    assert_same(taken, tables(tmp_path / "two", *GPTQ, change, "quant.ffn.group_size=32", "harness.reuse=false"))
+
+
+@pytest.mark.parametrize("change", ["calib.inputs=quantized"])
+def test_arms_with_statistics_of_their_own_are_never_shared(tmp_path, passes, change):
+    tables(tmp_path, *GPTQ, change)
+    assert len(passes) == 1 and not (cache_folder() / "scores").exists()
+
+
+@pytest.mark.case("F10")
+def test_another_model_gets_no_scores_of_this_one(tmp_path, passes):
+    tables(tmp_path, *SPLIT)
+    passes.clear()
+    tables(tmp_path, *SPLIT, "model.seed=1")
+    assert passes == FIRST
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("base", [["base"], ["ffn", "both"]]), ("statistics", [["base"], ["ffn", "both"]]), ("scores", FIRST)],
+)
+def test_a_damaged_entry_is_made_again_and_changes_nothing(tmp_path, passes, kind, expected):
+    tables(tmp_path / "one", *GPTQ)
+    for n, path in enumerate((cache_folder() / kind).rglob("*.safetensors")):
+        data = path.read_bytes()
+        path.write_bytes((b"", data[:100], data[:-1] + bytes([data[-1] ^ 1]))[n % 3])
+    passes.clear()
+    again = tables(tmp_path / "one", *GPTQ, "quant.ffn.group_size=32")
+    assert passes == expected
+    assert_same(again, tables(tmp_path / "two", *GPTQ, "quant.ffn.group_size=32", "harness.reuse=false"))
+
+
+@pytest.mark.case("G7")
+@pytest.mark.parametrize("overrides", [SPLIT, GPTQ], ids=["rtn", "gptq"])
+def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path, monkeypatch, overrides):
+    first = tables(tmp_path / "one", *overrides, "harness.reuse=false")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file"))
+    assert_same(first, tables(tmp_path / "two", *overrides))
+
+
+@pytest.mark.case("G7")
+def test_a_cache_on_a_full_disk_costs_time_and_nothing_else(tmp_path, monkeypatch, passes):
+    first = tables(tmp_path / "one", *GPTQ, "harness.reuse=false")
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("harness.entries.write_atomic", full)
+    passes.clear()
+    assert_same(first, tables(tmp_path / "two", *GPTQ))
+    assert passes == [["base"], ["base", "ffn", "attention", "both", "noise.0"]]
+
+
+def full(path, write):
+    raise OSError(28, "No space left on device")
+
+
+def test_two_runs_at_once_make_every_arm_once(tmp_path, passes, monkeypatch):
+    sizes, together, opening = (32, 64), threading.Barrier(2), threading.Lock()
+    configs = {size: composed(*GPTQ, f"quant.ffn.group_size={size}") for size in sizes}
+
+    def one_at_a_time(config):
+        with opening:  # random weights come from the one generator of the process
+            return open_model(config)
+
+    def one(size):
+        together.wait()
+        return run(configs[size], tmp_path / f"g{size}").status
+
+    monkeypatch.setattr("harness.pipeline.open_model", one_at_a_time)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(one, sizes)) == ["done", "done"]
+    made = sorted(name for names in passes for name in names)
+    assert made == ["attention", "base", "both", "both", "ffn", "ffn", "noise.0"]
+    passes.clear()
+    again = [tables(tmp_path / "again", *GPTQ, f"quant.ffn.group_size={size}", "harness.reuse=false") for size in sizes]
+    for size, fresh in zip(sizes, again, strict=True):
+        assert_same(tables(tmp_path / f"g{size}", *GPTQ, f"quant.ffn.group_size={size}"), fresh)
