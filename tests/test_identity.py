@@ -74,7 +74,9 @@ def test_what_is_left_out_of_the_code_version_is_not_imported_by_what_computes()
         if name.parts[0] in NOT_NUMERIC or name.name in allowed:
             continue
         found = {m for m in imported(path) if any(m == r or m.startswith(f"{r}.") for r in reports)}
-        assert found <= {"harness.errors", "harness.files"}, f"{name} imports {found}"
+        found -= {"harness.errors", "harness.files"}
+        # What harness.data makes is hashed with the questions and texts of a run.
+        assert all(module.startswith("harness.data") for module in found), f"{name} imports {found}"
 
 
 def imported(path):

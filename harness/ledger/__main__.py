@@ -38,14 +38,17 @@ def compose(arguments: Sequence[str]) -> LedgerConfig:
 
     overrides = [_checked(argument) for argument in arguments]
     store = ConfigStore.instance()
-    store.store(name="ledger", node=LedgerConfig)
-    for name, choice in choices().items():
-        store.store(group="model", name=name, node=choice)
+    before = dict(store.repo.get("model", {}))
     try:
+        store.store(name="ledger", node=LedgerConfig)
+        for name, choice in choices().items():
+            store.store(group="model", name=name, node=choice)
         with initialize(version_base="1.3", config_path=None):
             config = OmegaConf.to_object(hydra_compose("ledger", overrides=overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_reason(error)) from error
+    finally:
+        store.repo["model"] = before  # the process may compose runs as well, whose models have the same names
     assert isinstance(config, LedgerConfig)
     return config
 
