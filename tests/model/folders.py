@@ -9,7 +9,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter, quants
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from harness.model.byte_tokenizer import byte_tokenizer
 from tests.model.architectures import tiny
@@ -56,6 +56,23 @@ def sparse_copy(folder: Path, shapes: dict[str, dict[str, tuple[int, ...]]]) -> 
         with (folder / name).open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             file.truncate(8 + len(text) + end)
+
+
+def sparse_llama2_7b(folder: Path) -> None:
+    """A checkpoint of Llama-2-7B's shape: 13 GB in 34 shards with an index, none of which takes space on the disk."""
+    save_tiny(folder)  # for its tokenizer and config.json
+    (folder / "model.safetensors").unlink()
+    shape = {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128, "max_position_embeddings": 4096}
+    edit_config(folder, **shape, **heads)
+    with torch.device("meta"):
+        tensors = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).state_dict()
+    files = [f"model-{i}.safetensors" for i in range(34)]
+    index = {name: files[i % 34] for i, name in enumerate(tensors)}
+    shapes = {file: {n: tuple(tensors[n].shape) for n, f in index.items() if f == file} for file in files}
+    sparse_copy(folder, shapes)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}), "utf-8")
+    assert sum(file.stat().st_size for file in folder.glob("*.safetensors")) > 13e9
 
 
 def write_gguf(file: Path, kind: GGMLQuantizationType = GGMLQuantizationType.F32) -> None:

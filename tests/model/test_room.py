@@ -32,7 +32,7 @@ def test_a_streamed_model_needs_its_tables_and_one_layer(name, tmp_path, free):
     free(4 * (outside + layer))
     opened(tmp_path)
     free(4 * (outside + layer) - 1)
-    with pytest.raises(UserError, match=r"(?s)Embedding and head take .* MiB, the largest layer .*model.dtype=bfloat16"):
+    with pytest.raises(UserError, match=r"(?s)Embedding and head take .* MiB, the largest layer .*dtype=bfloat16"):
         opened(tmp_path)
     opened(tmp_path, dtype=DType.bfloat16)
 
