@@ -17,7 +17,8 @@ SCRIPT = Path(sys.executable).parent / "harness"
 # Nothing of the user's locale: files default to ASCII, and so does the console.
 ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 SMALL = (
-    "model=tiny", "eval.context_suite.lengths=[]", "eval.limit=3", "eval.perplexity.window=48", "eval.perplexity.max_windows=2",
+    "model=tiny", "eval.context_suite.lengths=[]",
+    "eval.limit=3", "eval.perplexity.window=48", "eval.perplexity.max_windows=2",
     "attribute.resamples=200",
 )  # fmt: skip
 

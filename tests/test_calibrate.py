@@ -120,7 +120,7 @@ def test_wrong_files_are_named(tmp_path, text, settings, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="calib.path='gone.txt': no such file"):
+    with pytest.raises(UserError, match=r"calib\.path='gone\.txt': no such file"):
         drawn(tmp_path, source=CalibSource.text, path="gone.txt")
 
 
@@ -261,7 +261,7 @@ def test_a_calibrated_method_beats_rounding_on_its_own_inputs(method):
         module, calibrated_arms(module, method, **symmetric), calibration_of(module, tokens=60, samples=8)[0]
     )
     plain = calibrated_arms(module, "rtn", **symmetric)
-    calibration, ids = calibration_of(module, tokens=60, samples=8)
+    _, ids = calibration_of(module, tokens=60, samples=8)
     x = inputs_of(module, 1, "mlp.down_proj", [ids])
     site, scheme = next((s, c) for s, c in plain[3].plan.items() if s.name == "layers.1.ffn.down")
     w = module.model.layers[1].mlp.down_proj.weight.detach()

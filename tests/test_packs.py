@@ -8,7 +8,9 @@ from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, 
 
 tokens = st.lists(st.integers(0, 3), min_size=2, max_size=12)
 sequences = st.lists(
-    tokens.flatmap(lambda t: st.integers(1, len(t) - 1).map(lambda s: TokenSequence(tuple(t), s))), min_size=1, max_size=12
+    tokens.flatmap(lambda t: st.integers(1, len(t) - 1).map(lambda s: TokenSequence(tuple(t), s))),
+    min_size=1,
+    max_size=12,
 )
 
 

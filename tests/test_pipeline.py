@@ -27,7 +27,8 @@ from harness.weigh import Weigher
 from tests.runs import composed
 
 SMALL = (
-    "model=tiny", "eval.context_suite.lengths=[]", "eval.limit=4", "eval.perplexity.window=48", "eval.perplexity.max_windows=3",
+    "model=tiny", "eval.context_suite.lengths=[]",
+    "eval.limit=4", "eval.perplexity.window=48", "eval.perplexity.max_windows=3",
     "attribute.resamples=200",
 )  # fmt: skip
 # The smallest run: one text, no lm-eval task.
