@@ -112,7 +112,7 @@ def _dataset(config: CalibConfig, start: Path) -> list[Any]:
     import datasets
 
     try:
-        data = datasets.load_dataset(config.path, config.config_name or None, split=config.split)
+        data: Any = datasets.load_dataset(config.path, config.config_name or None, split=config.split)
     except Exception as error:  # the hub, the network, a script, a name: whatever `datasets` makes of it
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
