@@ -6,8 +6,10 @@ import platform
 import resource
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -101,6 +103,15 @@ def site_rows(arms: Sequence[Arm], weigher: Weigher) -> pd.DataFrame:
 def device_name(device: torch.device) -> str:
     """`cpu`, or the accelerator's own name."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def reset_peak(device: torch.device) -> None:
+    """Start counting anew, so that a job of a sweep does not report an earlier one's. Not on every system."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_bytes(device: torch.device) -> int:

@@ -1,0 +1,68 @@
+"""Jobs of a sweep share a process: none sees what another one left."""
+
+import gc
+import weakref
+
+import pandas as pd
+import pytest
+import torch
+
+from harness import pipeline
+from harness.pipeline import run
+from harness.report.cells import peak_bytes, reset_peak
+from harness.report.stored import read_report
+from tests.runs import composed
+
+JOB = (
+    "+exp=int4_ffn_only", "model=tiny", "eval=perplexity", "eval.perplexity.window=48", "eval.perplexity.max_windows=2",
+    "attribute.resamples=200", "harness.force=true",
+)  # fmt: skip
+SETTINGS = [("quant.ffn.group_size=64",), ("quant.ffn.precision=int3",), ("quant.ffn.group_size=32", "model.seed=1")]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Weak references to the modules that jobs opened."""
+    modules, own = [], pipeline.open_model
+
+    def watched(config):
+        model = own(config)
+        modules.append(weakref.ref(model.module))
+        return model
+
+    monkeypatch.setattr(pipeline, "open_model", watched)
+    return modules
+
+
+def items(tmp_path, settings):
+    folder = run(composed(*JOB, *settings), tmp_path).folder
+    assert folder is not None
+    return pd.read_parquet(folder / "items.parquet")
+
+
+@pytest.mark.case("G8")
+def test_a_model_is_gone_when_its_job_is_done(tmp_path, opened):
+    for settings in SETTINGS:
+        items(tmp_path, settings)
+        gc.collect()
+    assert len(opened) == 3 and not any(reference() for reference in opened)
+
+
+@pytest.mark.case("G8")
+def test_a_later_job_gives_the_same_numbers_as_alone(tmp_path):
+    alone = [items(tmp_path / f"alone{n}", settings) for n, settings in enumerate(SETTINGS)]
+    for n in (2, 0, 1, 2):
+        pd.testing.assert_frame_equal(items(tmp_path / "sweep", SETTINGS[n]), alone[n])
+
+
+@pytest.mark.case("G8")
+def test_peaks_are_of_the_job_not_of_the_process(tmp_path):
+    reset_peak(CPU)
+    before = peak_bytes(CPU)
+    held = torch.ones(100 * 2**20)  # 400 MiB that an earlier job held
+    assert peak_bytes(CPU) > before + 350 * 2**20
+    del held
+    folder = run(composed(*JOB), tmp_path).folder
+    report = read_report(folder / "report.csv")
+    assert report["peak_bytes"].max() < before + 200 * 2**20
