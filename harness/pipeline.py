@@ -31,7 +31,7 @@ from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, 
 from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
 from harness.preflight import preflight
-from harness.report.cells import arm_cells, arm_facts, peak_bytes, run_cells, site_rows, versions
+from harness.report.cells import arm_cells, arm_facts, peak_bytes, reset_peak, run_cells, site_rows, versions
 from harness.report.tables import Sheet, read_report, write_table
 from harness.reuse import Reuse, protocol, reusable
 from harness.scheme import Scheme
@@ -90,6 +90,7 @@ def _measure(
     folder: RunFolder,
 ) -> None:
     begun = time.monotonic()
+    reset_peak(model.device)
     weigher = Weigher(model.sites, config.quant.indivisible)
     calibration = calibrate(config, model, draws)
     scores = score(config, model, arms, work, weigher, calibration)
