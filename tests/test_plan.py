@@ -4,9 +4,11 @@ import pytest
 
 from harness.config import QuantConfig
 from harness.errors import UserError
+from harness.model.load import Model
 from harness.model.sites import Site
 from harness.plan import Arm, base_arm, check_groups, matches, resolve, trunk_counts
-from harness.scheme import Indivisible, Method, Scheme
+from harness.scheme import Indivisible, Method, Precision, Scheme
+from tests.model.architectures import tiny
 
 ROLES = {"ffn": ("gate", "up", "down"), "attention": ("q", "k", "v", "o")}
 
@@ -137,3 +139,16 @@ def test_trunks_are_shared_up_to_the_first_difference():
 
 def test_keep_is_no_scheme_that_touches():
     assert not resolve(sites(), QuantConfig(ffn=Scheme(method=Method.keep))).plan
+
+
+@pytest.mark.case("B5")
+@pytest.mark.parametrize("name", ["llama", "llama_biased", "gpt2"])
+def test_keeping_some_matrices_never_brings_embedding_or_head_in(name):
+    """A skip list of one's own replaces the default one elsewhere, and the head is quantized without a word."""
+    every = Model.from_module(tiny(name)).all_sites
+    assert {"embedding", "head"} < {site.block for site in every}
+    nf4 = Scheme(method=Method.bnb, precision=Precision.nf4, group_size=32)
+    plan = resolve(every, QuantConfig(nf4, nf4, overrides=[{"match": "*.attention.q", "method": "keep"}])).plan
+    kept = {site.name for site in every} - {site.name for site in plan}
+    assert kept == {"embedding", "head", "layers.0.attention.q", "layers.1.attention.q"}
+    assert set(plan.values()) == {nf4}
