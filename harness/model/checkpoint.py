@@ -72,6 +72,14 @@ def check_folder(folder: Path) -> Checkpoint:
     return Checkpoint(folder, config, tuple(folder / name for name in names), tensors)
 
 
+def check_file(file: Path) -> None:
+    """UserError where a file is missing, empty, a Git LFS pointer or a web page."""
+    try:
+        _size_and_head(file)
+    except BrokenFileError as problem:
+        raise UserError(f"{file} {problem}.") from problem
+
+
 def weights_sha(checkpoint: Checkpoint) -> str:
     """xxh3_128 of names and contents of all files that can change a number: weights, config.json, the tokenizer's."""
     folder = checkpoint.folder

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ from typing import Any
 from harness.config import ModelConfig, ModelSource, OffGrid
 from harness.errors import UserError
 from harness.model.cache import file_digest, made_once
-from harness.model.checkpoint import check_folder, weights_sha
+from harness.model.checkpoint import check_file, check_folder, weights_sha
 
 
 def fetch(cfg: ModelConfig) -> Path:
@@ -46,6 +47,7 @@ def _gguf(cfg: ModelConfig) -> Path:
     file = Path(cfg.path).expanduser()
     if not file.is_file():
         raise UserError(f"model.path={cfg.path!r} is not a file. Give the path of a GGUF file.")
+    check_file(file)
 
     def write(folder: Path) -> None:
         check_sha256(file, cfg.sha256)
@@ -111,8 +113,11 @@ def gguf_to_safetensors(file: Path, folder: Path) -> None:
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        except (ValueError, KeyError, IndexError, NotImplementedError) as error:
-            raise UserError(f"{file.name}: transformers could not read it as a GGUF file ({error}).") from error
+        except (ValueError, KeyError, IndexError, NotImplementedError, OSError, struct.error) as error:
+            raise UserError(
+                f"{file.name}: transformers could not read it as a GGUF file ({error}). It has "
+                f"{file.stat().st_size:,} bytes: is that all of it, or was the download interrupted?"
+            ) from error
         # The weights are plain floats now; transformers 5 would refuse to save a model that remembers its GGUF file.
         del model.config.quantization_config
         model.hf_quantizer = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import textwrap
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def load_in_memory(folder: Path, dtype: torch.dtype, attention: str = "auto") ->
         with no_progress_bars():
             loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **how)
             module, info = loaded
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
         raise UserError(f"{folder}: transformers could not load it ({_short(error)}).") from error
     problems = [f"{name}: {kind.removesuffix('_keys')}" for kind, names in info.items() for name in map(str, names)]
     if problems:

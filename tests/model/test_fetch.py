@@ -170,6 +170,27 @@ def test_gguf_is_made_anew_when_the_file_changes(tmp_path):
     assert fetch(cfg) != first
 
 
+@pytest.mark.case("G3")
+@pytest.mark.parametrize(
+    ("breaks", "words"),
+    [
+        (lambda data: data[: len(data) // 2], "broken.gguf: .* bytes: is that all of it"),
+        (lambda data: data[:-100], "broken.gguf: .* bytes: is that all of it"),
+        (lambda data: data[:40], "broken.gguf: .*It has 40 bytes: is that all of it"),
+        (lambda data: b"", r"broken.gguf is empty \(0 bytes\)"),
+        (lambda data: b"version https://git-lfs.github.com/spec/v1\n", "broken.gguf .* is a Git LFS pointer"),
+        (lambda data: b"<!DOCTYPE html><html>", "broken.gguf .* is a web page"),
+    ],
+)
+def test_a_broken_gguf_file_is_named_with_its_size_and_the_likely_cause(tmp_path, breaks, words):
+    file = tmp_path / "broken.gguf"
+    write_gguf(file)
+    file.write_bytes(breaks(file.read_bytes()))
+    with pytest.raises(UserError, match=words):
+        fetch(config(source=ModelSource.gguf, path=str(file)))
+    assert not list(tmp_path.rglob("config.json"))
+
+
 def test_not_a_gguf_file(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUX" + bytes(100))
     assert "x.gguf: transformers could not read it" in refusal(

@@ -243,6 +243,15 @@ def test_pickled_checkpoint_that_lacks_a_tensor(tmp_path):
         opened(tmp_path)
 
 
+@pytest.mark.case("G3")
+def test_pickled_checkpoint_of_garbage(tmp_path):
+    save_tiny(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "pytorch_model.bin").write_bytes(bytes(range(256)) * 4)
+    with pytest.raises(UserError, match="transformers could not load it"):
+        opened(tmp_path)
+
+
 @pytest.mark.case("F20")
 def test_a_live_model_stays_as_it_is():
     module = tiny("llama").train()
