@@ -17,13 +17,14 @@ from harness.attribute import Effect
 from harness.attribute.verdict import CONFIRMATORY
 from harness.errors import UserError
 from harness.report.attribution_plots import panels_of
-from harness.report.numbers import THIN, decimals_for, interval, number, percent
+from harness.report.numbers import THIN, decimals_for, interval, number, percent, percent_interval
 from harness.report.paired import Difference, difference
 from harness.report.points import Panel, front_of, sized
 from harness.report.rows import Row
 from harness.report.runs import DONE, FAILED, Run
 from harness.report.sweep_plots import group_lines
 
+DEVIATION = "kl"  # how far predictions moved, for the better or the worse
 STEPS = (1, 3, 10, 30, 100)  # tolerated losses, in margins
 MOST_PAIRS = 60  # paired comparisons of a page
 SAID = {
@@ -87,16 +88,22 @@ def _everywhere(panels: Sequence[Panel], tolerance: float) -> Choice | None:
             settings.setdefault((row["arm"], row["setting"]), []).append((panel, row))
     found = []
     for (arm, setting), own in settings.items():
-        highest = max(row["loss_hi"] if row["loss_hi"] is not None else math.inf for _, row in own)
+        highest = max(_highest(row) for _, row in own)
         if highest <= tolerance and len({panel.title for panel, _ in own}) == len(panels):
             found.append(Choice(arm, setting, max(row["bits_per_weight"] for _, row in own), highest))
     return min(found, key=lambda choice: (choice.bits, choice.highest), default=None)
 
 
+def _highest(row: Row) -> float:
+    """The upper end of a loss; nothing bounds it where there is no interval or too few documents."""
+    return math.inf if row["loss_hi"] is None or row["verdict"] == "exploratory" else row["loss_hi"]
+
+
 def front_steps(panel: Panel, runs: Mapping[str, Run]) -> list[Step]:
     """The front from the fewest bits up, each point against the one before it."""
     rows = front_of(panel)
-    return [Step(row, _gain(before, row, runs) if before else None) for before, row in zip([None, *rows], rows)]  # noqa: B905
+    gains = [_gain(before, row, runs) for before, row in pairwise(rows)]
+    return [Step(row, gain) for row, gain in zip(rows, [None, *gains][: len(rows)], strict=True)]
 
 
 def _gain(before: Row, row: Row, runs: Mapping[str, Run]) -> Difference | None:
@@ -161,32 +168,45 @@ def _group_words(panel: Panel, runs: Mapping[str, Run], swept: Sequence[str], pa
 
 
 def block_sentences(runs: Sequence[Run], metric: str) -> Iterator[str]:
-    """Which block costs more, by subset, counted over runs that have both blocks."""
+    """Which block costs more, by subset, counted over runs that have both; its share of the deviation beside it."""
+    moved = _splits(runs, DEVIATION) if metric != DEVIATION else {}
+    for subset, panels in _splits(runs, metric).items():
+        verdicts = [effects["difference", "ffn-attention"].verdict or "undecided" for effects in panels]
+        of_loss = _share_words(panels, "loss") or "shares are withheld"
+        of_deviation = _share_words(moved.get(subset, []), DEVIATION)
+        shares = "; ".join(filter(None, [of_loss, of_deviation]))
+        yield f"{subset}: {_who(verdicts)} ({shares})."
+
+
+def _splits(runs: Sequence[Run], metric: str) -> dict[str, list[dict[tuple[str, str], Effect]]]:
+    """By subset, the effects of every run that splits the loss between the two blocks."""
     found: dict[str, list[dict[tuple[str, str], Effect]]] = {}
     for run in runs:
         for effects in panels_of([effect for effect in run.effects if effect.metric == metric]):
             if ("difference", "ffn-attention") in effects:
                 found.setdefault(next(iter(effects.values())).subset, []).append(effects)
-    for subset, panels in found.items():
-        verdicts = [effects["difference", "ffn-attention"].verdict or "undecided" for effects in panels]
-        shares = [effects["shapley", "ffn"].share for effects in panels if ("shapley", "ffn") in effects]
-        yield f"{subset}: {_who(verdicts)}{_share_words([share for share in shares if share is not None])}."
+    return found
 
 
 def _who(verdicts: Sequence[str]) -> str:
-    words = Counter(verdicts)
+    words = Counter(verdict if verdict in WHO else "undecided" for verdict in verdicts)
     if len(verdicts) == 1:
-        return WHO.get(verdicts[0], WHO["undecided"])
+        return WHO[words.most_common(1)[0][0]]
     return ", ".join(
         f"{text} in {words[word]} of {len(verdicts)} settings" for word, text in WHO.items() if words[word]
     )
 
 
-def _share_words(shares: Sequence[float]) -> str:
-    if not shares:
-        return " (shares are withheld)"
-    low, high = percent(min(shares)), percent(max(shares))
-    return f" (the FFN's share of the loss: {low if low == high else f'{low} to {high}'})"
+def _share_words(panels: Sequence[Mapping[tuple[str, str], Effect]], of: str) -> str:
+    """The FFN's share where it is known: with its interval, or from the least to the most of several settings."""
+    parts = [effects["shapley", "ffn"] for effects in panels if ("shapley", "ffn") in effects]
+    known = [part.share for part in parts if part.share is not None]
+    if not known:
+        return ""
+    if len(parts) > 1:
+        return f"the FFN's share of the {of}: {percent(min(known))} to {percent(max(known))}"
+    bounds = percent_interval(parts[0].share_lo, parts[0].share_hi)
+    return f"the FFN's share of the {of}: {percent(known[0])} {bounds}".rstrip()
 
 
 def size_sentence(runs: Sequence[Run]) -> Iterator[str]:

@@ -30,7 +30,13 @@ PAGE_COLOURS = {
     GREEN: "other",
     "#000000": "ink",
 }
-LOOK: dict[Any, Any] = STYLE | {"font.size": 10, "axes.titlesize": 11, "axes.linewidth": 0.8, "savefig.dpi": 160}
+LOOK: dict[Any, Any] = STYLE | {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.linewidth": 0.8,
+    "savefig.dpi": 160,
+    "text.parse_math": False,
+}
 FONT = re.compile(r"'DejaVu Sans'[^;\"]*sans-serif")
 ID = re.compile(r' id="([^"]+)"')
 
@@ -91,4 +97,4 @@ def _own_ids(svg: str, name: str) -> str:
 
 def file_stem(*parts: str) -> str:
     """A name for a file from words of any kind."""
-    return "_".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-").lower() or "x" for part in parts)
+    return "_".join(re.sub(r"\W+", "-", part, flags=re.ASCII).strip("-").lower() or "x" for part in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.attribute import Effect, noise_floor
+from harness.attribute import noise_floor
 from harness.report.advice import Step, Tolerance, perplexity_factor, placed, short_loss
 from harness.report.markup import Cell, Column, Table, amount, drawn, text
 from harness.report.numbers import (
@@ -16,19 +16,15 @@ from harness.report.numbers import (
     number,
     p_value,
     percent,
-    percent_interval,
     scale_of,
     short,
 )
 from harness.report.points import Panel, block_of, sized
 from harness.report.rows import Row, column, distinct
-from harness.report.runs import DONE, Run
-from harness.report.share_plots import ShareRow
-from harness.report.sweep import flat
+from harness.report.runs import DONE, Run, flat
 
 LOSS = ("loss", "loss_lo", "loss_hi")
 WHOLE_BLOCKS = ("ffn", "attention", "both", "all")
-Effects = Mapping[tuple[str, str], Effect]  # of one subset, by kind and player
 MOST_CELLS = 2400  # drawn cells in a sweep's table of losses
 
 
@@ -88,72 +84,7 @@ def _about(rows: Sequence[Row], decimals: int) -> str:
     base = f"base {number(row['base_value'], decimals)} {row['unit'] or ''}".strip()
     counts = [f"{row[f'n_{name}']} {name}" for name in ("items", "documents") if row[f"n_{name}"] is not None]
     floor = noise_floor([row["loss"] for row in rows if row["arm"].startswith("noise") and row["loss"] is not None])
-    return ", ".join([base, *counts, *([] if missing(floor) else [f"noise floor {short(floor)}"])])
-
-
-def part_table(panel: Effects, caption: str, margin: float) -> Table:
-    """How a subset's loss splits: a row a part, between what it costs alone and what restoring it saves."""
-    kind = next((kind for kind in ("owen", "shapley", "alone") if any(at == kind for at, _ in panel)), "total")
-    parts = [effect for (at, _), effect in panel.items() if at in (kind, "total")]
-    parts.sort(key=lambda effect: effect.kind == "total")
-    decimals = decimals_for([e.lo for e in parts], [e.hi for e in parts])
-    scale = scale_of([n for e in parts for n in (e.loss, e.lo, e.hi)])
-    columns = [Column("part"), Column("loss", "number"), Column("interval", "drawn", scale), Column("share", "number")]
-    columns += [Column("verdict"), Column("interval"), Column("alone", "number"), Column("restored", "number")]
-    columns += [Column("per 10⁹ weights", "number"), Column("per GiB saved", "number")]
-    body = [
-        [
-            Cell("total" if effect.kind == "total" else effect.player),
-            amount(effect.loss, number(effect.loss, decimals, signed=True)),
-            drawn(scale, effect.loss, effect.lo, effect.hi, block_of(effect.player)),
-            amount(effect.share, percent(effect.share)),
-            Cell(verdict_words(effect.verdict, effect.below_noise)),
-            Cell(interval(effect.lo, effect.hi, decimals)),
-            *(_end(panel, end, effect.player, decimals) for end in ("alone", "restored")),
-            text(effect.loss_per_gweight),
-            text(effect.loss_per_gib_saved),
-        ]
-        for effect in parts
-    ]
-    return Table(caption, columns, body, PART_NOTES.get(kind, ""), margin)
-
-
-PART_NOTES = {
-    "owen": "Owen values",
-    "shapley": "mean of what a part costs alone and what restoring it saves",
-    "alone": "each part alone",
-}
-
-
-def _end(panel: Effects, kind: str, player: str, decimals: int) -> Cell:
-    effect = panel.get((kind, player))
-    return Cell() if effect is None else amount(effect.loss, number(effect.loss, decimals, signed=True))
-
-
-def effect_table(effects: Sequence[Effect], caption: str, margin: float) -> Table:
-    """Effects of one subset and metric with their shares."""
-    scale = scale_of([n for e in effects for n in (e.loss, e.lo, e.hi)])
-    decimals = decimals_for([e.lo for e in effects], [e.hi for e in effects])
-    columns = [Column("player"), Column("effect"), Column("loss", "number"), Column("interval", "drawn", scale)]
-    columns += [Column("interval"), Column("share", "number"), Column("of share"), Column("verdict")]
-    columns += [Column("per 10⁹ weights", "number"), Column("per GiB saved", "number"), Column("note", "long")]
-    body = [
-        [
-            Cell(effect.player),
-            Cell(effect.kind),
-            amount(effect.loss, number(effect.loss, decimals, signed=True)),
-            drawn(scale, effect.loss, effect.lo, effect.hi, block_of(effect.player)),
-            Cell(interval(effect.lo, effect.hi, decimals)),
-            amount(effect.share, percent(effect.share)),
-            Cell(percent_interval(effect.share_lo, effect.share_hi)),
-            Cell(verdict_words(effect.verdict, effect.below_noise)),
-            text(effect.loss_per_gweight),
-            text(effect.loss_per_gib_saved),
-            Cell(effect.reason or ""),
-        ]
-        for effect in effects
-    ]
-    return Table(caption, columns, body, margin=margin)
+    return ", ".join([base, *counts, *([] if missing(floor) else [f"noise floor {short(floor, 2)}"])])
 
 
 def choice_table(panels: Sequence[Panel], tolerances: Sequence[Tolerance]) -> Table:
@@ -229,23 +160,6 @@ def sweep_loss_tables(panels: Sequence[Panel], margin: float) -> Iterator[Table]
             for row in rows
         ]
         yield Table(f"{panel.title}, {panel.metric}", columns, body, note, margin)
-
-
-def share_table(subset: str, shares: Sequence[ShareRow]) -> Table:
-    """The FFN's share of the loss in every run that splits it."""
-    columns = [Column("setting"), Column("share of the FFN", "number"), Column("interval")]
-    columns += [Column("alone, restored"), Column("note", "long")]
-    body = [
-        [
-            Cell(row.setting),
-            amount(row.share, number(row.share, 2)),
-            Cell(interval(row.low, row.high, 2)),
-            Cell(", ".join(filter(None, (number(row.alone, 2), number(row.restored, 2))))),
-            Cell(row.reason),
-        ]
-        for row in shares
-    ]
-    return Table(f"The FFN's share of the loss, {subset}", columns, body)
 
 
 def runs_table(runs: Sequence[Run], swept: Sequence[str], links: Mapping[str, str]) -> Table:

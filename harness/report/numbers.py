@@ -12,6 +12,7 @@ import pandas as pd
 
 MINUS, THIN = "\N{MINUS SIGN}", "\N{NARROW NO-BREAK SPACE}"
 MOST_DECIMALS = 5
+TICK_ROOM = 22  # percent of a cell between zero and another tick
 
 
 def missing(value: Any) -> bool:
@@ -28,12 +29,12 @@ def number(value: Any, decimals: int = 3, signed: bool = False) -> str:
     return text.lstrip("+-") if zero else text.replace("-", MINUS).replace(",", THIN)
 
 
-def short(value: Any) -> str:
-    """Four significant digits without trailing zeros; whole numbers and words as they are."""
+def short(value: Any, digits: int = 4) -> str:
+    """Some significant digits without trailing zeros; whole numbers and words as they are."""
     if missing(value):
         return ""
     if isinstance(value, float | np.floating):
-        return f"{value:.4g}".replace("-", MINUS)
+        return f"{value:.{digits}g}".replace("-", MINUS)
     return f"{value:,}".replace(",", THIN) if isinstance(value, int | np.integer) and abs(value) > 9999 else str(value)
 
 
@@ -110,7 +111,7 @@ class Scale:
     @property
     def ticks(self) -> list[float]:
         """Zero, and the ends rounded to one digit inside the axis."""
-        ends = [_rounded(end) for end in (self.low, self.high) if abs(self.place(end) - self.place(0)) > 15]
+        ends = [_rounded(end) for end in (self.low, self.high) if abs(self.place(end) - self.place(0)) > TICK_ROOM]
         return sorted({0.0, *ends})
 
 

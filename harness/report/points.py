@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.report.rows import Row, column, distinct, grouped
-from harness.report.runs import DONE
-from harness.report.sweep import cohorts, flat
+from harness.report.runs import DONE, flat
+from harness.report.sweep import cohorts
 
 METRICS = ("nll", "kl", "margin", "acc_norm", "acc")  # which one speaks for a task that lacks the primary metric
 SCHEME_FIELDS = ("method", "precision", "group_size")  # a report row has them per block

@@ -12,8 +12,7 @@ from harness.report.markup import Cell, Column, Section, Table, text
 from harness.report.numbers import duration, number, percent, short, size
 from harness.report.rows import Row, column, grouped, mean, records
 from harness.report.run_plots import error_map
-from harness.report.runs import Run
-from harness.report.sweep import flat
+from harness.report.runs import Run, flat
 
 SCHEME = ("requested_method", "requested_precision", "requested_group_size")
 ERRORS = {"relative_weight_error": "weight error", "relative_output_error": "output error"}

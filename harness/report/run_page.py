@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.report.advice import block_sentences, loss_sentences, open_questions, size_sentence
 from harness.report.attribution_plots import Panel, panels_of
-from harness.report.loss_tables import arm_table, effect_table, loss_scale, part_table
+from harness.report.effect_tables import effect_table, part_table
+from harness.report.loss_tables import arm_table, loss_scale
 from harness.report.markup import Section, Table, write_page
 from harness.report.points import METRICS, panels, points, whole_tasks
 from harness.report.reading import READING

@@ -10,7 +10,7 @@ A done run speaks for its configuration: a failure or a killed start with the sa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,8 @@ from harness.files import RunFolder
 from harness.report.stored import read_report
 
 DONE, FAILED, INCOMPLETE = "done", "failed", "incomplete"
-NOT_SETTINGS = ("harness", "outputs")  # how a run behaves, not what it computes
+# How a run behaves and what it may take, not what it computes.
+NOT_SETTINGS = ("harness", "outputs", "engine.memory_gib", "engine.head_tokens", "calib.keep")
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,22 @@ def _checked(run: Run) -> Run:
     return run if not missing else Run(run.path, FAILED, f"report.csv lacks {', '.join(sorted(missing))}", run.config)
 
 
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values; a list is one value, in JSON."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What can change a result, by dotted name."""
+    return {k: v for k, v in flat(config) if not any(k == n or k.startswith(f"{n}.") for n in NOT_SETTINGS)}
+
+
 def _settings(run: Run) -> str:
-    return json.dumps({k: v for k, v in run.config.items() if k not in NOT_SETTINGS}, sort_keys=True, default=str)
+    return json.dumps(settings_of(run.config), sort_keys=True, default=str)
 
 
 def _newest_attempt(folder: Path) -> Path | None:

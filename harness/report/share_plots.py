@@ -68,7 +68,7 @@ def share_bars(subset: str, rows: Sequence[ShareRow]) -> Figure:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(min(0, axes.get_xlim()[0]), max(1, axes.get_xlim()[1]))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("FFN's share of the loss; band: alone to restored")
+    axes.set_xlabel("FFN's share of the loss")
     axes.set_title(subset, loc="left", fontweight="bold")
     axes.grid(axis="x", color=PALE, lw=0.6)
     axes.set_axisbelow(True)

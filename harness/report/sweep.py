@@ -7,27 +7,18 @@ protocol, data or template differ and names the field; `cohorts` numbers the gro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from harness.errors import UserError
 from harness.report.rows import Row, grouped, records
-from harness.report.runs import NOT_SETTINGS, Run
+from harness.report.runs import Run, flat, settings_of
 from harness.report.stored import COLUMNS, WHOLE_NUMBERS
 
 MADE_WITH = ("protocol", "data_hash", "template_hash")
 ABSENT = object()
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted names and values; a list is one value, in JSON."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def swept_fields(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -36,8 +27,8 @@ def swept_fields(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     A setting that an older version does not know is not swept by that alone. What follows from the model's name (path,
     shape) is left out beside it.
     """
-    settings = [dict(flat(config)) for config in configs]
-    names = [n for n in dict.fromkeys(k for s in settings for k in s) if n.split(".")[0] not in NOT_SETTINGS]
+    settings = [settings_of(config) for config in configs]
+    names = dict.fromkeys(name for own in settings for name in own)
     swept = [name for name in names if _values(settings, name) > 1 and name != "experiment"]
     return [name for name in swept if not _follows(settings, name, "model.name")]
 
@@ -61,7 +52,7 @@ def _follows(settings: Sequence[Mapping[str, Any]], name: str, other: str) -> bo
 def swept_settings(runs: Sequence[Run]) -> pd.DataFrame:
     """A row per run, in their order, and a column per swept setting; whole numbers stay whole beside empty cells."""
     fields = swept_fields([run.config for run in runs])
-    settings = [dict(flat(run.config)) for run in runs]
+    settings = [settings_of(run.config) for run in runs]
     columns = {name: pd.Series([s.get(name) for s in settings], dtype=object) for name in fields}
     return pd.DataFrame(columns, index=range(len(runs)))
 

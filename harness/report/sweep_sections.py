@@ -20,8 +20,9 @@ from harness.report.advice import (
     size_sentence,
 )
 from harness.report.attribution_plots import layers
+from harness.report.effect_tables import share_table
 from harness.report.figures import Picture, file_stem, picture
-from harness.report.loss_tables import choice_table, front_table, runs_table, share_table, sweep_loss_tables
+from harness.report.loss_tables import choice_table, front_table, runs_table, sweep_loss_tables
 from harness.report.markup import Section
 from harness.report.numbers import interval, number
 from harness.report.points import Panel, front_of, panels, points, primary_metric
@@ -149,7 +150,8 @@ def _share_picture(subset: str, rows: Sequence[ShareRow], folder: Path) -> Pictu
     words = [f"{row.setting} {number(row.share, 2)} {interval(row.low, row.high, 2)}" for row in rows if row.share]
     alt = f"The FFN's share of the loss on {subset} by setting: {'; '.join(words[:12]) or 'all withheld'}."
     shown = shown_shares(rows)
-    caption = f"{len(shown)} of {len(rows)} settings; all are in the table." if len(shown) < len(rows) else ""
+    caption = "Dot and line: share with its interval. Band: from alone to restored."
+    caption += f" {len(shown)} of {len(rows)} settings; all are in the table." if len(shown) < len(rows) else ""
     return picture(partial(share_bars, subset, shown), file_stem("shares", subset), alt, caption, folder)
 
 

@@ -1,0 +1,147 @@
+"""Pages of runs and sweeps."""
+
+import subprocess
+import sys
+import time
+from itertools import product
+
+import pandas as pd
+import pytest
+
+from harness.errors import UserError
+from harness.report.__main__ import main
+from harness.report.run_page import write_run_report
+from harness.report.sweep_page import write_sweep_report
+from tests.report.pages import check_page
+from tests.report.synthetic import write_failed, write_partial, write_run
+
+EVIL = "<script>alert('$x^$')</script>&amp;"
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """A sweep with all that can go wrong."""
+    folder = tmp_path_factory.mktemp("outputs") / "group size"
+    for number, (precision, group) in enumerate([("int3", 32), ("int3", 128), ("int4", 32), ("int4", 128)]):
+        write_run(folder / f"{number:016x}", precision, group)
+    write_failed(folder / "f", f"ValueError: {EVIL}", "int4", -1)
+    write_partial(folder / "p", "int3", -1)
+    return folder
+
+
+def test_page_of_a_run(sweep):
+    page = check_page(write_run_report(sweep / f"{2:016x}"))
+    for words in ("In short", "What each part costs", "Whose loss it is", "Protocol", "How to read this"):
+        assert words in page.words
+    assert "general \N{MIDDLE DOT} moby_dick, nll (nats/token)" in page.words
+    assert "worse" in page.words and "window 384" in page.words and "torch" in page.words
+    assert {path.name for path in (sweep / f"{2:016x}" / "figures").iterdir()} >= {
+        "waterfall_nll.svg",
+        "shares_nll.png",
+    }
+
+
+def test_page_of_a_sweep(sweep):
+    out = write_sweep_report([sweep], sweep)
+    page = check_page(out)
+    for words in ("What to do", "Loss against bits", "Group size", "Whose loss it is", "All losses", "Runs"):
+        assert words in page.words
+    assert "1 failed, 1 incomplete of 6 runs" in page.words and "int4 g32 in the FFN" in page.words
+    assert out == sweep / "report.html" and len(pd.read_csv(sweep / "sweep.csv")) == 4 * 8 + 2
+    names = {path.name for path in (sweep / "figures").iterdir()}
+    assert {"loss_bits_general-moby_dick.png", "group_size_knowledge-capitals.svg", "shares_general.svg"} <= names
+
+
+def test_pages_are_the_same_when_made_again(sweep):
+    first = write_sweep_report([sweep], sweep).read_bytes(), (sweep / "sweep.csv").read_bytes()
+    assert (write_sweep_report([sweep], sweep).read_bytes(), (sweep / "sweep.csv").read_bytes()) == first
+
+
+def test_a_sweep_links_to_the_pages_of_its_runs(sweep, tmp_path):
+    write_run_report(sweep / f"{0:016x}")
+    page = check_page(write_sweep_report([sweep], tmp_path))
+    links = [a["href"] for a in page.all("a") if a["href"].endswith("report.html")]
+    assert any((tmp_path / link).resolve() == (sweep / f"{0:016x}" / "report.html").resolve() for link in links)
+
+
+@pytest.mark.parametrize("make", [write_run_report, lambda folder: write_sweep_report([folder], folder)])
+def test_what_results_say_is_escaped(tmp_path, make):
+    cells = {"model": EVIL, "data_hash": EVIL, "protocol": {EVIL: EVIL}}
+    folder = write_run(tmp_path / EVIL.replace("/", "_") / "1", cells=cells, **{"model.name": EVIL})
+    page = check_page(make(folder))
+    assert "<script>alert" not in page.source and "alert('$x^$')" in page.words
+
+
+@pytest.mark.case("H1")
+def test_runs_without_result_get_a_page_that_says_so(tmp_path):
+    page = check_page(write_run_report(write_failed(tmp_path / "f", f"MemoryError {EVIL}")))
+    assert f"failed: MemoryError {EVIL}" in page.words and "<script>alert" not in page.source
+    page = check_page(write_run_report(write_partial(tmp_path / "p")))
+    assert "incomplete: no result.json" in page.words and "In short" not in page.words
+
+
+def test_a_sweep_of_failures_only_is_still_a_page(tmp_path):
+    write_failed(tmp_path / "x" / "1", "no memory")
+    write_failed(tmp_path / "x" / "2", "no memory", "int3")
+    page = check_page(write_sweep_report([tmp_path], tmp_path))
+    assert "2 failed of 2 runs" in page.words and "Loss against bits" not in page.words
+
+
+def test_mixed_versions_and_protocols_are_named(tmp_path):
+    write_run(tmp_path / "1", "int4", 32)
+    write_run(tmp_path / "2", "int4", 64, cells={"harness_version": "0.2.0", "protocol": {"window": 1024}})
+    page = check_page(write_sweep_report([tmp_path], tmp_path))
+    assert "Runs differ in harness_version (0.1.0, 0.2.0)" in page.words
+    assert "differ in protocol on general" in page.words and "(scored otherwise, 2)" in page.words
+
+
+def test_several_models_are_reported_apart(tmp_path):
+    for name in ("small", "large"):
+        write_run(tmp_path / name, **{"model.name": name})
+    page = check_page(write_sweep_report([tmp_path], tmp_path))
+    assert "small: No setting" in page.words and "large: No setting" in page.words
+
+
+def test_a_run_without_attribution_or_sites_has_its_losses(tmp_path):
+    folder = write_run(tmp_path / "1")
+    for name in ("attribution.csv", "sites.csv"):
+        (folder / name).unlink()
+    result = (folder / "result.json").read_text(encoding="utf-8")
+    kept = "\n".join(line for line in result.splitlines() if "attribution.csv" not in line and "sites.csv" not in line)
+    (folder / "result.json").write_text(kept, encoding="utf-8")
+    page = check_page(write_run_report(folder))
+    assert "What each part costs" in page.words and "Whose loss it is" not in page.words
+
+
+def test_command(tmp_path, capsys):
+    folder = write_run(tmp_path / "x" / "1")
+    write_failed(tmp_path / "x" / "2", "no memory", "int3")
+    assert main([str(folder)]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "report.html")
+    assert main([str(tmp_path / "x"), "--out", str(tmp_path / "out"), "--runs"]) == 0
+    assert (tmp_path / "out" / "sweep.csv").is_file() and (tmp_path / "x" / "2" / "report.html").is_file()
+    assert main([str(tmp_path / "none")]) == 1
+    assert "error: " in capsys.readouterr().err
+
+
+def test_reports_import_no_model_and_no_torch():
+    code = "import harness.report.__main__, harness.report.callback, sys; "
+    code += "print({'torch', 'harness.model'} & set(sys.modules))"
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert made.stdout.strip() == "set()"
+
+
+def test_no_run_no_report(tmp_path):
+    with pytest.raises(UserError, match="no run here"):
+        write_sweep_report([tmp_path], tmp_path)
+
+
+@pytest.mark.slow
+def test_two_hundred_runs_in_twenty_seconds_and_three_megabytes(tmp_path):
+    settings = list(product(range(8), ("int2", "int3", "int4", "int5", "int8"), (16, 32, 64, 128, -1)))
+    for number, (seed, precision, group) in enumerate(settings):
+        write_run(tmp_path / f"{number:016x}", precision, group, seed=seed, resamples=100, **{"design.seed": seed})
+    begun = time.process_time()
+    page = write_sweep_report([tmp_path], tmp_path)
+    assert time.process_time() - begun < 20 and page.stat().st_size < 3e6
+    check_page(page)

@@ -1,0 +1,89 @@
+"""Losses of two runs against each other."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.errors import UserError
+from harness.report.paired import difference
+from harness.report.rows import records
+from harness.report.runs import read_run
+from tests.report.synthetic import write_run
+
+
+def row_of(run, arm="both", task="moby_dick"):
+    return next(row for row in records(run.report) if (row["arm"], row["task"]) == (arm, task))
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return [read_run(write_run(tmp_path / str(group), "int4", group)) for group in (128, 32)]
+
+
+def test_difference_is_that_of_the_losses_and_its_interval_is_narrower(pair):
+    first, second = pair
+    row, other = row_of(first), row_of(second)
+    found = difference(first, second, row, other)
+    assert found.loss == pytest.approx(row["loss"] - other["loss"], abs=1e-9)
+    assert found.word == "more" and difference(second, first, other, row).word == "less"
+    assert found.high - found.low < 0.6 * (row["loss_hi"] - row["loss_lo"])
+
+
+def test_a_setting_against_itself_is_undecided(pair):
+    assert difference(pair[0], pair[0], row_of(pair[0]), row_of(pair[0])).word == "undecided"
+
+
+def test_runs_scored_otherwise_are_refused(pair, tmp_path):
+    other = read_run(write_run(tmp_path / "other", cells={"data_hash": "else"}))
+    with pytest.raises(UserError, match=r"data_hash \(da7a and else\)"):
+        difference(pair[0], other, row_of(pair[0]), row_of(other))
+
+
+def rewrite(run, change):
+    path = run.path / "items.parquet"
+    change(pd.read_parquet(path)).to_parquet(path, index=False)
+
+
+def test_other_items_are_refused(pair):
+    rewrite(pair[1], lambda items: items.assign(item_id="x" + items["item_id"]))
+    with pytest.raises(UserError, match="scored other items"):
+        difference(*pair, row_of(pair[0]), row_of(pair[1]))
+
+
+def test_items_that_do_not_give_the_reported_value_are_refused(pair):
+    rewrite(pair[0], lambda items: items.assign(value=items["value"] + 1.0))
+    with pytest.raises(UserError, match="do not give the value"):
+        difference(*pair, row_of(pair[0]), row_of(pair[1]))
+
+
+def test_missing_arms_and_files_are_refused(pair):
+    rewrite(pair[0], lambda items: items[items["arm"] != "both"])
+    with pytest.raises(UserError, match="arm both did not score"):
+        difference(*pair, row_of(pair[0]), row_of(pair[1]))
+    (pair[1].path / "items.parquet").unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        difference(pair[1], pair[1], row_of(pair[1]), row_of(pair[1]))
+
+
+def test_items_weigh_as_in_the_report(pair):
+    """Windows of unequal length: the value is a mean over tokens, and so must the difference be."""
+    tokens = np.arange(1, 61)
+
+    def weigh(items):
+        own = items["task"] == "moby_dick"
+        return items.assign(n_tokens=np.where(own, np.tile(tokens, len(items) // 60 + 1)[: len(items)], 1))
+
+    for run in pair:
+        rewrite(run, lambda items: weigh(items[items["task"] == "moby_dick"]))
+    rows = []
+    for run in pair:
+        base, both = (run.items["general", "moby_dick", "nll", arm]["value"].to_numpy() for arm in ("base", "both"))
+        value, base_value = np.average(both, weights=tokens), np.average(base, weights=tokens)
+        rows.append({**row_of(run), "value": value, "base_value": base_value, "loss": value - base_value})
+    assert difference(*pair, *rows).loss == pytest.approx(rows[0]["loss"] - rows[1]["loss"], abs=1e-9)
+
+
+def test_higher_is_better_turns_the_sign(pair):
+    rows = [row_of(run) for run in pair]
+    turned = [{**row, "loss": -row["loss"]} for row in rows]
+    assert difference(*pair, *turned).loss == pytest.approx(-difference(*pair, *rows).loss)
