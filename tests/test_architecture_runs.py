@@ -4,15 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from harness.errors import UserError
 from harness.expert_inputs import FEW_TOKENS
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.sites import find_sites
 from harness.pipeline import run
 from harness.report.tables import read_report
-from tests.model.architectures import EVERY
-from tests.model.folders import save_tiny
+from tests.model.architectures import BASE, EVERY
+from tests.model.folders import VOCABULARY, save_tiny
 from tests.runs import composed
 
 SPLIT = (
@@ -74,3 +75,22 @@ def test_calibrated_methods_count_the_tokens_of_every_expert(name, tmp_path, mon
     routed = facts[facts.index.str.contains("expert")]
     assert ((routed["fallback"] == "rtn") == (routed["calibration_tokens"] < FEW_TOKENS)).all()
     assert facts.loc[~facts.index.str.contains("expert"), "fallback"].isna().all()
+
+
+UNKNOWN = {
+    "mamba": ({"hidden_size": 64, "num_hidden_layers": 2}, "layers.0.mixer.in_proj.weight"),
+    "gptj": ({"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8}, "layers.0.mlp.fc_in.weight"),
+    "granitemoe": ({**BASE, "num_local_experts": 2}, "layers.0.block_sparse_moe.experts.gate_up_proj"),
+}
+
+
+@pytest.mark.case("C9")
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_layout_that_is_not_known_is_refused_with_its_names(kind, tmp_path):
+    fields, words = UNKNOWN[kind]
+    module = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**fields, "vocab_size": VOCABULARY}))
+    module.save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    with pytest.raises(UserError, match=rf"(?s){kind}: the layout of its decoder layers is not understood.*{words}"):
+        run(composed(*SPLIT), tmp_path)
+    assert not (tmp_path / "outputs").exists()
