@@ -15,13 +15,20 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.check import check
 from harness.config import GROUPS, RunConfig
 from harness.errors import UserError
+from harness.failures import reason_of
+from harness.jobs import NOT_RUN, Begun, Job, attempt, attempt_apart, release
+from harness.sweep import Sweep, conclude, ended_with_headline, fresh_name
+
+OmegaConf.register_new_resolver("fresh_name", fresh_name, use_cache=True, replace=True)
 
 
 def config_folder() -> Path:
@@ -61,20 +68,41 @@ def _refuse_unknown(cfg: DictConfig, schema: type, where: str) -> None:
 
 @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")
 def _task(cfg: DictConfig) -> Any:
+    if HydraConfig.get().mode is RunMode.MULTIRUN:
+        return _member(cfg)
     traceback = bool(OmegaConf.select(cfg, "harness.traceback"))
     try:
-        config = typed(cfg)
-        from harness.pipeline import run
-
-        outcome = run(config, Path.cwd())
-    except (UserError, ArithmeticError) as error:
+        status, folder = perform(cfg)
+    except (UserError, ArithmeticError, SystemExit) as error:
         if traceback:
             raise
-        raise CompactHydraException(f"error: {error}") from None
-    except SystemExit as stop:  # would end a whole sweep
-        raise CompactHydraException(f"error: a job called exit({stop.code})") from None
-    print(f"{outcome.status}: {outcome.folder}" if outcome.folder else outcome.status, flush=True)
-    return str(outcome.folder or "")
+        raise CompactHydraException(f"error: {reason_of(error)}") from None
+    print(f"{status}: {folder}" if folder else status, flush=True)
+    return status
+
+
+def perform(cfg: DictConfig, begun: Begun = lambda folder: None) -> tuple[str, Path | None]:
+    """Run a composed configuration; its status and folder. `begun` is told the folder when the work begins."""
+    config = typed(cfg)
+    from harness.pipeline import run
+
+    outcome = run(config, Path.cwd(), begun)
+    return outcome.status, outcome.folder
+
+
+def _member(cfg: DictConfig) -> str:
+    """A job of a sweep. Returns its status and never raises, so that the others run."""
+    hydra_config = HydraConfig.get()
+    sweep, number = Sweep(Path(hydra_config.runtime.output_dir)), hydra_config.job.num
+    options = cfg.harness
+    if sweep.full(options.max_failures):
+        job = Job(NOT_RUN, reason=f"harness.max_failures={options.max_failures} reached")
+    else:
+        job = ended_with_headline((attempt_apart if options.isolate else attempt)(cfg, perform))
+    sweep.end(number, job)
+    print(sweep.line(number, job), flush=True)
+    release()
+    return job.status
 
 
 def main() -> None:
@@ -88,4 +116,19 @@ def main() -> None:
         sys.argv.append("--help")
     if null := [group for group in GROUPS if f"{group}=null" in sys.argv]:
         sys.exit(f"error: {null[0]}=null: a group cannot be left out. --help lists its choices.")
-    _task()
+    sys.exit(_run())
+
+
+def _run() -> int:
+    """Hydra's run or sweep, and the sweep's summary however it ended; the exit status."""
+    status = 0
+    try:
+        _task()
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        status = 130
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 1
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+    return max(status, conclude())

@@ -95,7 +95,7 @@ def _scheme_cells(scheme: Scheme) -> tuple[str, ...]:
 
 def show_report(report: pd.DataFrame) -> None:
     """Every metric of every task over all its items: base, and how much worse each arm is."""
-    rows = report[report["band"].isna()].to_dict("records")
+    rows = report.loc[report["band"].isna()].to_dict("records")
     arms = [arm for arm in dict.fromkeys(r["arm"] for r in rows) if arm != "base" and not arm.startswith("noise.")]
     table = Table(title="loss against base, 95 % interval in brackets (positive is worse)", box=box.SIMPLE_HEAD)
     for name in ("subset", "task", "metric", "items", "base"):
@@ -122,9 +122,18 @@ def _loss_cell(row: Mapping[str, Any]) -> str:
     return f"{text} {row['verdict']}" if pd.notna(row["verdict"]) else text
 
 
+def headline(report: pd.DataFrame) -> str:
+    """The nll loss of the first arms in one line, of the first task that has one."""
+    table = report.loc[report["band"].isna() & (report["metric"] == "nll") & report["loss"].notna()]
+    rows = [row for row in table.to_dict("records") if not row["arm"].startswith("noise.")]
+    first = [row for row in rows if row["task"] == rows[0]["task"]]
+    losses = ", ".join(f"{row['arm']} {row['loss']:+.4f}" for row in first[:MOST_ARMS])
+    return f"nll of {first[0]['task']}: {losses}" if first else ""
+
+
 def show_attribution(effects: pd.DataFrame) -> None:
     """Each player's part of the loss: alone, restored, their mean (Shapley) with interval, and its share."""
-    chosen = effects[effects["kind"].isin(["alone", "restored", "shapley"]) & effects["metric"].isin(ATTRIBUTED)]
+    chosen = effects.loc[effects["kind"].isin(["alone", "restored", "shapley"]) & effects["metric"].isin(ATTRIBUTED)]
     parts: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for row in chosen.to_dict("records"):
         parts.setdefault((row["subset"], row["task"], row["metric"], row["player"]), {})[row["kind"]] = row

@@ -7,6 +7,7 @@ One folder a run:
         attempts/<n>/        configuration and log of each start
         report.csv ...       results
         result.json          written last: its presence means done
+        failed.json ...      instead, where the last start failed (harness.failures)
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from filelock import FileLock, Timeout
 
 from harness.config import OnLocked
 from harness.errors import UserError
+
+FAILURE = ("failed.json", "failed.csv", "traceback.txt")
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
@@ -114,10 +117,12 @@ class RunFolder:
             lock.release()
 
     def attempt(self) -> Path:
-        """A new folder under attempts/. What an earlier start left is no result from here on."""
+        """A new folder under attempts/. What an earlier start left is no result and no failure from here on."""
         attempts = self.path / "attempts"
         with _writable(attempts):
-            (self.path / "result.json").unlink(missing_ok=True)
+            cut_short = [path.name for path in self.path.glob(".*") if path.is_file() and path.name != ".lock"]
+            for name in ("result.json", *FAILURE, *cut_short):
+                (self.path / name).unlink(missing_ok=True)
             attempts.mkdir(exist_ok=True)
             path = attempts / str(1 + max((int(p.name) for p in attempts.iterdir() if p.name.isdigit()), default=-1))
             path.mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +21,8 @@ from harness.config import AttributeConfig, CalibInputs, RunConfig
 from harness.console import progress, show_attribution, show_plan, show_preflight, show_report
 from harness.controls import control_arms
 from harness.design import build_arms, with_draws
-from harness.effects import game_of, scores_of
+from harness.effects import game_of, resolves, scores_of
+from harness.failures import reason_of, record, trace_of
 from harness.files import RunFolder, to_json, write_text
 from harness.identity import code_version, run_id
 from harness.model.cache import cache_folder
@@ -37,6 +38,7 @@ from harness.reuse import Reuse, protocol, reusable
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
 from harness.score.measure import Measure, Results, Scorable
+from harness.stale import finished
 from harness.stream import Scores, Stream
 from harness.weigh import Weigher
 from harness.workers import TOOLS, require
@@ -52,8 +54,11 @@ class Outcome:
     folder: Path | None = None
 
 
-def run(config: RunConfig, start: Path) -> Outcome:
-    """Plan, score every arm in one pass, and write the reports. `start`: where relative paths begin."""
+def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda folder: None) -> Outcome:
+    """Plan, score every arm in one pass, and write the reports.
+
+    `start`: where relative paths begin. `begun` is told the run's folder when its work begins.
+    """
     config = anchored(config, start)
     sources = find(config.eval, start)
     model = open_model(config.model)
@@ -67,16 +72,17 @@ def run(config: RunConfig, start: Path) -> Outcome:
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
     config = replace(config, engine=ready.engine)
     draws = draw_all(config, model, arms, start)
-    identity = run_id(config, _facts(model, work, draws))
-    folder = RunFolder(Path(config.outputs) / config.experiment / identity)
+    facts = _facts(model, work, draws)
+    folder = RunFolder(Path(config.outputs) / config.experiment / run_id(config, facts))
     with folder.locked(config.harness.on_locked) as mine:
         if not mine:
             return Outcome("locked", folder.path)
-        if folder.done and not config.harness.force:
-            _show(folder)
-            return Outcome("already done", folder.path)
+        if not config.harness.force and (found := finished(folder, config, facts)):
+            _show(found)
+            return Outcome("already done", found.path)
+        begun(folder.path)
         with _logged(folder, config):
-            show_preflight(ready.lines)
+            show_preflight({**ready.lines, **resolves(work, config.attribute.level)})
             _measure(config, model, arms, work, draws, folder)
     return Outcome("done", folder.path)
 
@@ -107,7 +113,8 @@ def _measure(
     tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config.attribute)
     for name, table in tables.items():
         write_table(table, folder.path / name)
-    folder.finish(_summary(config, model, arms, seconds), list(tables))
+    facts = _facts(model, work, draws)
+    folder.finish({**_summary(config, model, arms, seconds), "facts": facts}, list(tables))
     _show(folder)
 
 
@@ -246,8 +253,12 @@ def _logged(folder: RunFolder, config: RunConfig) -> Iterator[None]:
     root.setLevel(logging.INFO)
     try:
         yield
-    except BaseException:
+    except (Exception, SystemExit) as error:
         log.exception("run failed")
+        record(folder.path, asdict(config), reason_of(error), trace_of(error))
+        raise
+    except KeyboardInterrupt:
+        log.exception("stopped")
         raise
     finally:
         root.removeHandler(handler)

@@ -1,0 +1,80 @@
+"""What a failed job leaves behind: why, with which settings, and where in the code. No reader takes it for a result.
+
+failed.json     reason and configuration
+failed.csv      the same as a row of report.csv, status `failed`
+traceback.txt   Python's own
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.errors import UserError
+from harness.files import FAILURE, to_json, write_text
+from harness.report.stored import COLUMNS, write_table
+
+log = logging.getLogger(__name__)
+
+OUT_OF_MEMORY = (MemoryError.__name__, "OutOfMemoryError")  # torch's own is told by its name: torch may not be there
+
+
+def reason_of(error: BaseException) -> str:
+    """Why it failed, in one line."""
+    words = " ".join(str(error).split())
+    if isinstance(error, SystemExit):
+        return f"called exit({error.code})"
+    if isinstance(error, UserError | ArithmeticError):
+        return words
+    if type(error).__name__ in OUT_OF_MEMORY:
+        return f"out of memory ({words or type(error).__name__}). Lower engine.memory_gib and engine.batch_tokens."
+    return f"{type(error).__name__}: {words}"
+
+
+def record(folder: Path, settings: Mapping[str, Any], reason: str, trace: str) -> None:
+    """Write a failure into `folder`. Where even that cannot be done, it is logged: the failure itself matters more."""
+    config = json.loads(to_json(settings))
+    cells = {
+        "experiment": config.get("experiment"),
+        "run_id": folder.name,
+        "model": (config.get("model") or {}).get("name"),
+        "config": config,
+        "status": "failed",
+        "reason": reason,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "traceback.txt", trace)
+        write_table(pd.DataFrame([cells]).reindex(columns=COLUMNS), folder / "failed.csv")
+        write_text(folder / "failed.json", to_json({"reason": reason, "config": config}) + "\n")
+    except (OSError, UserError) as error:
+        log.warning("%s: the failure could not be recorded (%s)", folder, error)
+
+
+def clear(folder: Path) -> None:
+    """Take away what an earlier start left in a folder that holds nothing else."""
+    if not folder.is_dir():
+        return
+    for name in FAILURE:
+        (folder / name).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def trace_of(error: BaseException) -> str:
+    """Python's traceback, as text."""
+    return "".join(traceback.format_exception(error))
+
+
+def folder_without_id(settings: Mapping[str, Any]) -> Path:
+    """Where a failure goes that came before there was a run_id: named by the settings, the same on every start."""
+    what = {name: value for name, value in settings.items() if name not in ("harness", "outputs")}
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return Path(str(settings.get("outputs", "outputs"))) / str(settings.get("experiment", "run")) / "failed" / digest
