@@ -29,7 +29,7 @@ from tests.runs import composed
 SMALL = (
     "model=tiny", "eval.context_suite.lengths=[]",
     "eval.limit=4", "eval.perplexity.window=48", "eval.perplexity.max_windows=3",
-    "attribute.resamples=200",
+    "attribute.resamples=200", "design.noise_draws=1",
 )  # fmt: skip
 # The smallest run: one text, no lm-eval task.
 TEXT = (
@@ -91,7 +91,7 @@ def test_a_run_has_one_predictable_folder_and_leaves_nothing_else(split):
 def test_one_row_for_every_arm_task_metric_and_band(split):
     report = read(split, "report.csv")
     assert not report.duplicated(["arm", "subset", "task", "metric", "band"]).any()
-    assert list(dict.fromkeys(report["arm"])) == ["base", "ffn", "attention", "both"]
+    assert list(dict.fromkeys(report["arm"])) == ["base", "ffn", "attention", "both", "noise.0"]
     per_arm = report.groupby("arm")[["subset", "task", "metric", "band"]].apply(
         lambda g: sorted(map(str, g.to_numpy()))
     )
@@ -173,7 +173,7 @@ def test_the_saved_configuration_is_the_one_that_ran_with_absolute_paths(split):
     saved = json.loads((split / "attempts" / "0" / "config.json").read_text(encoding="utf-8"))
     assert saved["outputs"] == str(split.parents[1])
     assert saved["quant"]["ffn"]["precision"] == "int4"
-    assert "4 arms" in (split / "attempts" / "0" / "run.log").read_text(encoding="utf-8")
+    assert "5 arms" in (split / "attempts" / "0" / "run.log").read_text(encoding="utf-8")
 
 
 def test_a_second_start_finds_the_result_and_computes_nothing(split, monkeypatch, capsys):
