@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from harness.attribute import Game, Scores
+from harness.attribute import Game, Scores, contrasts
 from harness.attribute.power import TEXT_NLL, resolution
+from harness.config import AttributeConfig
+from harness.errors import UserError
 from harness.plan import Arm
 from harness.score.measure import Measure, Scorable
 
@@ -39,6 +41,17 @@ def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
         weights,
         {player: round(size) for player, size in saved.items()},
     )
+
+
+def check_effects(arms: Sequence[Arm], options: AttributeConfig) -> None:
+    """UserError, before anything is scored, for an effect that lacks its arms or a claim about no player."""
+    game = game_of(arms, {site.name: 16.0 for arm in arms for site in arm.plan})
+    contrasts(game, options.claims, options.effects)
+    known = {"ffn", "attention", *game.blocks, *(player for players in game.coalitions.values() for player in players)}
+    if unknown := sorted(set(options.claims) - known):
+        raise UserError(
+            f"attribute.claims.{unknown[0]}: this design has no such player. It has {', '.join(sorted(known))}."
+        )
 
 
 def _owners(design: Sequence[Arm]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from harness.config import AttributeConfig, CalibInputs, RunConfig
 from harness.console import progress, show_attribution, show_plan, show_preflight, show_report
 from harness.controls import control_arms
 from harness.design import build_arms, with_draws
-from harness.effects import game_of, resolves, scores_of
+from harness.effects import check_effects, game_of, resolves, scores_of
 from harness.failures import reason_of, record, trace_of
 from harness.files import RunFolder, to_json, write_text
 from harness.identity import code_version, run_id
@@ -65,6 +65,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
     rules = resolve(model.all_sites, config.quant)
     arms = all_arms(config, model, rules.plan)
     check_plan(config, model, rules.plan)
+    check_effects(arms, config.attribute)
     if config.harness.plan_only:
         show_plan(arms, rules.notes)
         return Outcome("planned")

@@ -1,0 +1,61 @@
+"""Effects that a design cannot show are refused before anything is scored."""
+
+import pytest
+
+from harness.config import ArmsRule, AttributeConfig, DesignConfig, EffectKind, Players, QuantConfig
+from harness.controls import control_arms
+from harness.design import build_arms
+from harness.effects import check_effects, game_of
+from harness.errors import UserError
+from harness.plan import resolve
+from harness.scheme import Scheme
+from tests.test_plan import sites
+
+
+def arms(players=Players.blocks, rule=ArmsRule.all, noise=0):
+    design = DesignConfig(players=players, arms=rule, noise_draws=noise)
+    plan = resolve(sites(), QuantConfig(ffn=Scheme(group_size=32), attention=Scheme(group_size=32))).plan
+    return [*build_arms(plan, design, 3), *control_arms(plan, sites(), design, sequential=False)]
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "words"),
+    [
+        (arms(rule=ArmsRule.single), EffectKind.shapley, "effect shapley: no arm quantizes exactly"),
+        (arms(rule=ArmsRule.single), EffectKind.restored, "effect restored"),
+        (arms(), EffectKind.owen, "effect owen"),
+    ],
+)
+def test_an_effect_that_lacks_its_arms_is_refused_with_the_designs_that_have_them(made, kind, words):
+    with pytest.raises(UserError, match=words) as error:
+        check_effects(made, AttributeConfig(effects=[kind]))
+    assert "one_in_out or owen" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("made", "kinds"),
+    [
+        (arms(), [EffectKind.shapley, EffectKind.interaction]),
+        (arms(noise=2), []),
+        (arms(rule=ArmsRule.single), [EffectKind.alone]),
+        (arms(Players.roles, ArmsRule.owen), [EffectKind.owen]),
+        (arms(Players.layers, ArmsRule.one_in_out), [EffectKind.restored]),
+    ],
+)
+def test_what_the_arms_allow_may_be_asked_for(made, kinds):
+    check_effects(made, AttributeConfig(effects=kinds))
+
+
+def test_a_claim_about_no_player_is_refused_by_name():
+    with pytest.raises(UserError, match=r"attribute\.claims\.mlp: .*attention, ffn"):
+        check_effects(arms(), AttributeConfig(claims={"ffn": 0.7, "mlp": 0.2}))
+    check_effects(arms(Players.roles, ArmsRule.one_in_out), AttributeConfig(claims={"ffn.down": 0.3}))
+
+
+def test_a_game_counts_every_weight_once_and_bytes_from_the_bits_stored():
+    made = arms(Players.roles, ArmsRule.one_in_out, noise=1)
+    game = game_of(made, {site.name: 4.5 for site in sites()})
+    assert sum(game.weights.values()) == sum(site.weights for site in sites())
+    assert sum(game.bytes_saved.values()) == pytest.approx(sum(site.weights for site in sites()) * 11.5 / 8)
+    assert {block: len(own) for block, own in game.blocks.items()} == {"ffn": 3, "attention": 4}
+    assert "noise.0" not in game.coalitions
