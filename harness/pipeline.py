@@ -33,6 +33,7 @@ from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
 from harness.preflight import preflight
 from harness.report.cells import arm_cells, arm_facts, peak_bytes, reset_peak, run_cells, site_rows, versions
+from harness.report.run_page import write_run_report
 from harness.report.tables import Sheet, read_report, write_table
 from harness.reuse import Reuse, protocol, reusable
 from harness.scheme import Scheme
@@ -116,6 +117,7 @@ def _measure(
         write_table(table, folder.path / name)
     facts = _facts(model, work, draws)
     folder.finish({**_summary(config, model, arms, seconds), "facts": facts}, list(tables))
+    write_run_report(folder.path)
     _show(folder)
 
 

@@ -21,6 +21,7 @@ from harness.ledger.weights import model_bytes
 from harness.model.load import Model
 from harness.plan import Arm, Splice
 from harness.scheme import Scheme
+from harness.supported import wants_inputs
 from harness.weigh import Weigher
 
 BLOCKS = ("ffn", "attention")
@@ -29,14 +30,13 @@ W8A8 = "w8a8"  # LLM.int8 rounds activations too: not to be set beside weight-on
 
 def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> dict[str, Any]:
     """What is the same in every row."""
-    rest = asdict(config)
     return {
         "experiment": config.experiment,
         "run_id": run_id,
         "model": model.name,
         "model_sha": model.sha,
         "base_lattice": model.base_lattice,
-        "config": {name: rest[name] for name in ("quant", "design", "calib", "engine", "attribute")},
+        "config": settings(config),
         "seed": config.design.seed,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": device_name(model.device),
@@ -45,6 +45,19 @@ def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> d
         "peak_bytes": peak_bytes(model.device),
         "harness_version": harness.__version__,
     }
+
+
+def settings(config: RunConfig) -> dict[str, Any]:
+    """What else could matter, for the column `config`: untouched blocks in a word, calibration where there is any."""
+    rest = asdict(config)
+    quant = rest["quant"]
+    for block in ("ffn", "attention", "embedding", "head"):
+        if not getattr(config.quant, block).touches:
+            quant[block] = "keep"
+    calibrated = any(wants_inputs(getattr(config.quant, block)) for block in BLOCKS) or config.quant.overrides
+    engine = {name: rest["engine"][name] for name in ("pack_tokens", "batch_tokens", "packing")}
+    parts = {"quant": quant, "design": rest["design"], "engine": engine, "attribute": rest["attribute"]}
+    return parts | ({"calib": rest["calib"]} if calibrated else {})
 
 
 def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, Any]) -> dict[str, Any]:
