@@ -2,7 +2,8 @@
 
     python experiments/record.py outputs/int4_split/RUN_ID experiments/ffn_share
 
-Writes report.csv, attribution.csv and pictures into the folder, and prints Markdown tables of losses and shares.
+Writes report.csv (its column `config` once, as config.json), attribution.csv and pictures into the folder, and prints
+Markdown tables of losses and shares.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import pandas as pd
 
 from harness.attribute import read_effects
 from harness.report.attribution_plots import draw_all
-from harness.report.stored import read_report
-
+from harness.report.stored import read_report, write_table
 
 ATTRIBUTED = ("nll", "kl")
 
@@ -74,8 +74,10 @@ def main() -> None:
     """Copy, draw, print."""
     run, folder = map(Path, sys.argv[1:3])
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("report.csv", "attribution.csv"):
-        shutil.copyfile(run / name, folder / name)
+    shutil.copyfile(run / "attribution.csv", folder / "attribution.csv")
+    report = read_report(run / "report.csv")
+    (folder / "config.json").write_text(report["config"][0] + "\n", encoding="utf-8")  # the same in every row
+    write_table(report.drop(columns="config"), folder / "report.csv")
     effects = [effect for effect in read_effects(folder / "attribution.csv") if effect.metric in ATTRIBUTED]
     draw_all(effects, folder)
     print(losses(read_report(folder / "report.csv")))
