@@ -1,8 +1,8 @@
 """The generated context suite, scored: items whose answer stands in the text before them (harness.data.context).
 
 Items come as token ids, so nothing is tokenized twice and a sequence of random tokens is exactly that. Each task at
-each length is a task of its own (`passkey_512`): accuracy where there are several choices, and nll, margin and KL of the
-right answer as for other questions. The first pass of `induction_copy` stands behind one prefix token.
+each length is a task of its own (`passkey_512`): accuracy where there are several choices, and nll, margin and KL of
+the right answer as for other questions. The first pass of `induction_copy` stands behind one prefix token.
 """
 
 from __future__ import annotations
