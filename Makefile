@@ -10,6 +10,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml requirements/constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c requirements/constraints.txt hydra-ray-launcher
 	touch $@
 
 run: install

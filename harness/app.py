@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from io import TextIOWrapper
@@ -21,14 +22,20 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from harness.apart import attempt_apart, isolated
 from harness.check import check
 from harness.config import GROUPS, RunConfig
 from harness.errors import UserError
 from harness.failures import reason_of
-from harness.jobs import NOT_RUN, Begun, Job, attempt, attempt_apart, release
-from harness.sweep import Sweep, conclude, ended_with_headline, fresh_name
+from harness.gpus import gpu_count, one_gpu
+from harness.jobs import NOT_RUN, Begun, Job, attempt, release
+from harness.sweep import Sweep, conclude, ended_with_headline, sweep_folder
 
-OmegaConf.register_new_resolver("fresh_name", fresh_name, use_cache=True, replace=True)
+# For conf/hydra; cached, so that all jobs of a sweep find the same.
+OmegaConf.register_new_resolver("sweep_folder", sweep_folder, use_cache=True, replace=True)
+OmegaConf.register_new_resolver("gpu_count", gpu_count, use_cache=True, replace=True)
+# That conf/hydra/launcher/* is checked against the plugins' schemas of the same names is just what is wanted.
+warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
 
 def config_folder() -> Path:
@@ -72,7 +79,7 @@ def _task(cfg: DictConfig) -> Any:
         return _member(cfg)
     traceback = bool(OmegaConf.select(cfg, "harness.traceback"))
     try:
-        status, folder = perform(cfg)
+        status, folder = perform(cfg, Path.cwd())
     except (UserError, ArithmeticError, SystemExit) as error:
         if traceback:
             raise
@@ -81,24 +88,30 @@ def _task(cfg: DictConfig) -> Any:
     return status
 
 
-def perform(cfg: DictConfig, begun: Begun = lambda folder: None) -> tuple[str, Path | None]:
+def perform(cfg: DictConfig, start: Path, begun: Begun = lambda folder: None) -> tuple[str, Path | None]:
     """Run a composed configuration; its status and folder. `begun` is told the folder when the work begins."""
     config = typed(cfg)
     from harness.pipeline import run
 
-    outcome = run(config, Path.cwd(), begun)
+    outcome = run(config, start, begun)
     return outcome.status, outcome.folder
+
+
+def _perform_on_one_gpu(cfg: DictConfig, start: Path, begun: Begun) -> tuple[str, Path | None]:
+    with one_gpu():
+        return perform(cfg, start, begun)
 
 
 def _member(cfg: DictConfig) -> str:
     """A job of a sweep. Returns its status and never raises, so that the others run."""
     hydra_config = HydraConfig.get()
-    sweep, number = Sweep(Path(hydra_config.runtime.output_dir)), hydra_config.job.num
-    options = cfg.harness
+    sweep, number = Sweep(Path(hydra_config.sweep.dir)), hydra_config.job.num
+    start, options = Path(hydra_config.runtime.cwd), cfg.harness
     if sweep.full(options.max_failures):
         job = Job(NOT_RUN, reason=f"harness.max_failures={options.max_failures} reached")
     else:
-        job = ended_with_headline((attempt_apart if options.isolate else attempt)(cfg, perform))
+        apart = isolated(options.isolate, hydra_config.launcher._target_)
+        job = ended_with_headline((attempt_apart if apart else attempt)(cfg, start, _perform_on_one_gpu))
     sweep.end(number, job)
     print(sweep.line(number, job), flush=True)
     release()

@@ -299,6 +299,14 @@ class OnStale(StrEnum):
     use = "use"  # as if it were this one's, where only the code differs
 
 
+class Isolate(StrEnum):
+    """Whether a job of a sweep has a process of its own, so that a kill or a crash is that job's failure only."""
+
+    auto = "auto"  # with a launcher (joblib, submitit, ray) yes; one after the other in this process no
+    always = "always"
+    never = "never"
+
+
 @dataclass
 class HarnessConfig:
     """How a run behaves, not what it computes."""
@@ -310,7 +318,7 @@ class HarnessConfig:
     reuse: bool = True  # take what other runs scored from the cache folder, and leave there what this one scores
     reuse_gib: float = 4.0  # base's hidden states are kept up to this size
     max_failures: int = 0  # a sweep starts no further job after so many failed ones; 0: it never stops
-    isolate: bool = False  # each job of a sweep in a process of its own: a kill or crash is that job's failure only
+    isolate: Isolate = Isolate.auto
     traceback: bool = False  # show Python's traceback with an error
 
 

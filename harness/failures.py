@@ -74,7 +74,7 @@ def trace_of(error: BaseException) -> str:
 
 
 def folder_without_id(settings: Mapping[str, Any]) -> Path:
-    """Where a failure goes that came before there was a run_id: named by the settings, the same on every start."""
+    """Where a failure without a run_id goes, from where the run started: named by the settings, always the same."""
     what = {name: value for name, value in settings.items() if name not in ("harness", "outputs")}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return Path(str(settings.get("outputs", "outputs"))) / str(settings.get("experiment", "run")) / "failed" / digest

@@ -18,7 +18,8 @@ from harness.config import RunConfig
 # Modules that only report, watch or wait cannot change a number.
 NOT_NUMERIC = (
     "report", "ledger", "data", "__main__.py", "app.py", "check.py", "console.py", "errors.py", "files.py",
-    "needs.py", "preflight.py", "failures.py", "jobs.py", "stale.py", "sweep.py", "cache.py",
+    "needs.py", "preflight.py", "failures.py", "jobs.py", "apart.py", "gpus.py", "stale.py",
+    "sweep.py", "cache.py",
 )  # fmt: skip
 
 

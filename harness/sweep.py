@@ -157,9 +157,10 @@ def ended_with_headline(job: Job) -> Job:
     return replace(job, headline=headline(read_report(report)))
 
 
-def fresh_name() -> str:
-    """A name for a sweep's folder that no other start has, whatever its clock says."""
-    return f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(4)}"
+def sweep_folder(outputs: str) -> str:
+    """A folder that no other start has, whatever its clock says; absolute, as jobs may begin elsewhere."""
+    name = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(4)}"
+    return str(Path(outputs).absolute() / "sweeps" / name)
 
 
 def _jobs(config: DictConfig) -> list[list[str]]:

@@ -2,14 +2,13 @@
 
 import os
 import signal
-from pathlib import Path
 
 from omegaconf import OmegaConf
 
 
-def runner(cfg, begun):
+def runner(cfg, start, begun):
     """Does what `experiment` says."""
-    folder = Path(cfg.outputs) / "begun"
+    folder = start / cfg.outputs / "begun"
     if "begun" in cfg.experiment:
         begun(folder)
     if "kill" in cfg.experiment:
@@ -21,6 +20,6 @@ def runner(cfg, begun):
     return "done", folder
 
 
-def job(outputs, experiment):
+def job(experiment, outputs="."):
     """A configuration for `runner`."""
-    return OmegaConf.create({"outputs": str(outputs), "experiment": experiment, "model": {"name": "tiny"}})
+    return OmegaConf.create({"outputs": outputs, "experiment": experiment, "model": {"name": "tiny"}})

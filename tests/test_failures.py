@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from harness import failures
+from harness.apart import attempt_apart
 from harness.errors import UserError
-from harness.jobs import FAILED, attempt, attempt_apart
+from harness.jobs import FAILED, attempt
 from harness.report.stored import COLUMNS, read_report
 from tests.dying import job, runner
 
@@ -16,7 +17,7 @@ FILES = {"failed.json", "failed.csv", "traceback.txt"}
 
 
 def raising(error):
-    def run(cfg, begun):
+    def run(cfg, start, begun):
         raise error
 
     return run
@@ -39,7 +40,7 @@ def raising(error):
     ],
 )
 def test_a_failed_job_leaves_reason_and_traceback_and_raises_nothing(tmp_path, error, reason):
-    ended = attempt(job(tmp_path, "mine"), raising(error))
+    ended = attempt(job("mine"), tmp_path, raising(error))
     folder = Path(ended.folder)
     assert (ended.status, ended.reason) == (FAILED, reason)
     assert folder.parent == tmp_path / "mine" / "failed" and {p.name for p in folder.iterdir()} == FILES
@@ -53,28 +54,28 @@ def test_a_failed_job_leaves_reason_and_traceback_and_raises_nothing(tmp_path, e
 
 def test_ctrl_c_is_not_a_failure_and_ends_everything(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        attempt(job(tmp_path, "mine"), raising(KeyboardInterrupt()))
+        attempt(job("mine"), tmp_path, raising(KeyboardInterrupt()))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_job_that_goes_well_takes_its_old_failure_away(tmp_path):
-    failed = attempt(job(tmp_path, "mine"), raising(RuntimeError()))
-    ended = attempt(job(tmp_path, "mine"), runner)
+    failed = attempt(job("mine"), tmp_path, raising(RuntimeError()))
+    ended = attempt(job("mine"), tmp_path, runner)
     assert (ended.status, ended.folder) == ("done", str(tmp_path / "begun"))
     assert not Path(failed.folder).exists()
 
 
 def test_jobs_with_other_settings_fail_in_other_folders(tmp_path):
-    one, other = (attempt(job(tmp_path, name), raising(RuntimeError())).folder for name in ("one", "other"))
+    one, other = (attempt(job(name), tmp_path, raising(RuntimeError())).folder for name in ("one", "other"))
     assert one != other
-    assert attempt(job(tmp_path, "one"), raising(RuntimeError())).folder == one
+    assert attempt(job("one"), tmp_path, raising(RuntimeError())).folder == one
 
 
 @pytest.mark.case("G7")
 def test_a_failure_that_cannot_be_recorded_is_still_told(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with caplog.at_level("WARNING"):
-        ended = attempt(job(tmp_path / "file", "mine"), raising(RuntimeError("broken")))
+        ended = attempt(job("mine", "file"), tmp_path, raising(RuntimeError("broken")))
     assert ended.reason == "RuntimeError: broken" and "could not be recorded" in caplog.text
 
 
@@ -88,14 +89,14 @@ def test_a_failure_that_cannot_be_recorded_is_still_told(tmp_path, caplog):
     ],
 )
 def test_a_process_that_dies_is_that_jobs_failure_only(tmp_path, what, reason, place):
-    ended = attempt_apart(job(tmp_path, what), runner)
+    ended = attempt_apart(job(what), tmp_path, runner)
     assert (ended.status, ended.reason) == (FAILED, reason)
     assert place in ended.folder
     assert json.loads((Path(ended.folder) / "failed.json").read_text())["reason"] == reason
 
 
 def test_a_process_of_its_own_does_the_work(tmp_path):
-    ended = attempt_apart(job(tmp_path, "begun"), runner)
+    ended = attempt_apart(job("begun"), tmp_path, runner)
     assert (ended.status, ended.folder) == ("done", str(tmp_path / "begun"))
 
 

@@ -24,7 +24,7 @@ STAGES = [
     "effects",
     "ledger",
     "report console",
-    "identity reuse stale failures jobs needs preflight cache ranks sweep",
+    "identity reuse stale failures jobs apart gpus needs preflight cache ranks sweep",
     "pipeline",
     "app",
     "__main__",

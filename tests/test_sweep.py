@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.files import RunFolder
 from harness.jobs import Job
 from harness.report.stored import read_report
-from harness.sweep import Sweep, fresh_name
+from harness.sweep import Sweep, sweep_folder
 
 SWEEP = (
     "-m", "+exp=int4_ffn_only", "model=tiny", "eval=perplexity", "eval.perplexity.window=32",
@@ -158,8 +158,7 @@ def test_a_later_job_gives_the_numbers_it_gives_alone(tmp_path, harness):
 @pytest.mark.case("H5")
 def test_no_two_sweeps_share_a_folder_whatever_the_clock_says(monkeypatch):
     monkeypatch.setattr(time, "strftime", lambda form: "1970-01-01_00-00-00")
-    names = {fresh_name() for _ in range(1000)}
-    assert len(names) == 1000
+    assert len({sweep_folder("outputs") for _ in range(1000)}) == 1000
 
 
 def test_time_left_is_what_the_computed_jobs_took_even_if_the_clock_is_set_back(tmp_path, monkeypatch):
