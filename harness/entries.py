@@ -22,7 +22,7 @@ from filelock import FileLock
 
 from harness.errors import UserError
 from harness.files import to_json, write_atomic, write_text
-from harness.model.cache import cache_folder, file_digest
+from harness.model.cache import cache_folder, file_digest, read_digest
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +52,13 @@ class Entry:
             self.drop()
         return damage == ""
 
-    def damage(self) -> str | None:
-        """What is wrong with it: "" for nothing, None where there is no such file."""
+    def damage(self, afresh: bool = False) -> str | None:
+        """What is wrong with it: "" for nothing, None where there is no such file or no note.
+
+        It is read only where it changed since it was last read, unless `afresh`.
+        """
         try:
-            size, digest = self.path.stat().st_size, file_digest(self.path)
+            size, digest = self.path.stat().st_size, (read_digest if afresh else file_digest)(self.path)
             text = self.note.read_text(encoding="utf-8")
         except OSError:
             return None

@@ -60,7 +60,7 @@ def file_digest(file: Path) -> str:
     known = cache_folder() / "digests" / key
     if known.is_file():
         return known.read_text("ascii")
-    digest = _digest(file)
+    digest = read_digest(file)
     known.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=known.parent, delete=False, encoding="ascii") as aside:
         aside.write(digest)
@@ -68,7 +68,8 @@ def file_digest(file: Path) -> str:
     return digest
 
 
-def _digest(file: Path) -> str:
+def read_digest(file: Path) -> str:
+    """The file's xxh3_128 in hex, read from the disk."""
     digest = xxhash.xxh3_128()
     with file.open("rb") as stream:
         while block := stream.read(CHUNK):

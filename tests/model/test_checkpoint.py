@@ -211,5 +211,5 @@ def test_sha_does_not_change_with_a_readme(folder):
 def test_unchanged_files_are_not_read_again(folder, monkeypatch):
     checkpoint = check_folder(folder)
     before = weights_sha(checkpoint)
-    monkeypatch.setattr(cache, "_digest", lambda file: pytest.fail(f"{file} was read again"))
+    monkeypatch.setattr(cache, "read_digest", lambda file: pytest.fail(f"{file} was read again"))
     assert weights_sha(checkpoint) == before

@@ -1,0 +1,172 @@
+"""`python -m harness.cache ls|verify|prune`: what the cache folder holds, whether it is whole, and making room.
+
+Everything in it can be made again. Kinds: converted `models`, calibration `statistics`, `base` hidden states, `scores`
+of arms, and `digests` of files already read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from harness.entries import Entry
+from harness.model.cache import cache_folder
+
+ENTRIES = ("statistics", "base", "scores")  # kinds whose files have notes beside them (harness.entries)
+KINDS = ("models", *ENTRIES, "digests")
+DAY = 86_400.0
+WIDTH = 150  # columns of a table off a terminal
+
+
+@dataclass(frozen=True)
+class Item:
+    """A folder of the cache: what was made from the same things. For `digests`, all of them."""
+
+    kind: str
+    path: Path
+
+    @property
+    def files(self) -> list[Path]:
+        """All files in it."""
+        return [path for path in self.path.rglob("*") if path.is_file()]
+
+    @property
+    def bytes(self) -> int:
+        """Their size."""
+        return sum(path.stat().st_size for path in self.files)
+
+    @property
+    def days(self) -> float:
+        """Since something in it was last written or read."""
+        used = [max(path.stat().st_mtime, path.stat().st_atime) for path in self.files]
+        return max(0.0, time.time() - max(used, default=time.time())) / DAY
+
+    @property
+    def words(self) -> str:
+        """What it was made from."""
+        notes = [path for path in self.files if path.suffix == ".json"] if self.kind in ENTRIES else []
+        facts = _note(notes[0]).get("made_from", {}) if notes else {}
+        shown = ("model", "dtype", "device", "attention", "code_version")
+        return " ".join(str(facts[name]).removeprefix("torch.") for name in shown if facts.get(name))
+
+    def damaged(self) -> list[str]:
+        """What is not as it was written, read from the disk byte by byte."""
+        if self.kind not in ENTRIES:
+            return []
+        entries = [Entry(path) for path in self.files if path.suffix == ".safetensors" and path.name[0] != "."]
+        found = {entry.path: entry.damage(afresh=True) for entry in entries}
+        return [f"{path} {words or 'has no note beside it'}" for path, words in found.items() if words != ""]
+
+
+def items(kinds: Sequence[str] = KINDS) -> Iterator[Item]:
+    """What the cache holds, by kind."""
+    for kind in kinds:
+        top = cache_folder() / kind
+        if kind == "digests":
+            yield from [Item(kind, top)] if top.is_dir() else []
+        elif top.is_dir():
+            yield from (Item(kind, path) for path in sorted(top.iterdir()) if path.is_dir())
+
+
+def show(kinds: Sequence[str]) -> int:
+    """Print a table of all items."""
+    table = Table(title=str(cache_folder()), box=box.SIMPLE_HEAD)
+    for name in ("kind", "key", "files", "MiB", "days unused", "made from"):
+        table.add_column(name, justify="right" if name in ("files", "MiB", "days unused") else "left")
+    total = 0
+    for item in items(kinds):
+        total += item.bytes
+        size = f"{item.bytes / 2**20:.1f}"
+        table.add_row(item.kind, item.path.name, str(len(item.files)), size, f"{item.days:.1f}", item.words)
+    table.add_section()
+    table.add_row("", "", "", f"{total / 2**20:.1f}", "", "in all")
+    _console().print(table)
+    return 0
+
+
+def verify(kinds: Sequence[str]) -> int:
+    """Read everything and print what is damaged; a run makes it again by itself. Status 1 where something is."""
+    damaged = [line for item in items(kinds) for line in item.damaged()]
+    for line in damaged:
+        print(line)
+    print(f"{len(damaged)} damaged. A run that wants one of them makes it again." if damaged else "everything is whole")
+    return 1 if damaged else 0
+
+
+def prune(kinds: Sequence[str], days: float, keep_gib: float, dry: bool) -> int:
+    """Remove what was not used for `days`, then the longest unused until `keep_gib` are left. What is in use stays."""
+    left = sorted(items(kinds), key=lambda item: item.days, reverse=True)
+    size, freed = sum(item.bytes for item in left), 0
+    for item in left:
+        if item.days < days and size - freed <= keep_gib * 2**30:
+            continue
+        if _in_use(item):
+            print(f"in use: {item.path}")
+            continue
+        freed += item.bytes
+        print(f"{'would remove' if dry else 'removed'} {item.path}: {item.bytes / 2**20:.1f} MiB, {item.days:.1f} days")
+        if not dry:
+            shutil.rmtree(item.path)
+    print(f"{freed / 2**20:.1f} MiB {'would be ' if dry else ''}freed")
+    return 0
+
+
+def _in_use(item: Item) -> bool:
+    """Whether a run is at work in it."""
+    locks = [*item.path.glob("*.lock"), *item.path.parent.glob(f"{item.path.name}.lock")]
+    for path in locks:
+        try:
+            with FileLock(path, timeout=0):
+                pass
+        except Timeout:
+            return True
+    return False
+
+
+def _note(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit status."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(prog="python -m harness.cache", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, what in (("ls", show), ("verify", verify), ("prune", prune)):
+        command = commands.add_parser(name, help=(what.__doc__ or "").splitlines()[0])
+        command.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)} (default: all)")
+        if name == "prune":
+            command.add_argument("--days", type=float, default=30.0, help="remove what was not used for so long (30)")
+            command.add_argument("--keep-gib", type=float, default=float("inf"), help="and more, down to this size")
+            command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.kinds) - set(KINDS)):
+        parser.error(f"no such kind: {', '.join(unknown)}. There are {', '.join(KINDS)}.")
+    kinds = options.kinds or list(KINDS)
+    if options.command == "prune":
+        return prune(kinds, options.days, options.keep_gib, options.dry_run)
+    return show(kinds) if options.command == "ls" else verify(kinds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

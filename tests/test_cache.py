@@ -1,0 +1,82 @@
+"""The cache's own command: what is there, whether it is whole, and making room without touching what is in use."""
+
+import os
+import time
+
+import pytest
+from filelock import FileLock
+
+from harness.cache import items, main
+from harness.entries import Entry
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Three entries, one of them long unused, and a converted model."""
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path))
+    facts = {"model": "tiny", "dtype": "torch.float32", "model_sha": "abc"}
+    for kind, key in (("base", "b0"), ("scores", "s0"), ("scores", "old")):
+        Entry(tmp_path / kind / key / "a.safetensors", facts).write(lambda path: path.write_bytes(b"x" * 1000))
+    age(tmp_path / "scores" / "old", days=40)
+    (tmp_path / "models" / "m0").mkdir(parents=True)
+    (tmp_path / "models" / "m0" / "model.safetensors").write_bytes(b"y" * 5000)
+    return tmp_path
+
+
+def age(folder, days):
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+
+
+def keys():
+    return {f"{item.kind}/{item.path.name}" for item in items() if item.kind != "digests"}
+
+
+def test_it_lists_what_is_there_and_what_it_was_made_from(cache, capsys):
+    assert main(["ls"]) == 0
+    said = capsys.readouterr().out
+    line = next(line for line in said.splitlines() if "old" in line)
+    assert line.split()[:2] == ["scores", "old"] and "40.0" in line and "tiny float32" in line
+    assert "m0" in said and "in all" in said
+    assert main(["ls", "models"]) == 0 and "scores" not in capsys.readouterr().out
+
+
+def test_it_reads_everything_afresh_and_names_what_is_damaged(cache, capsys):
+    assert main(["verify"]) == 0 and "everything is whole" in capsys.readouterr().out
+    path = cache / "base" / "b0" / "a.safetensors"
+    state = path.stat()
+    path.write_bytes(b"x" * 999 + b"z")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))  # the disk's fault: nothing was written
+    (cache / "scores" / "s0" / "a.json").unlink()
+    assert main(["verify"]) == 1
+    said = capsys.readouterr().out
+    assert f"{path} is not what was written" in said and "s0/a.safetensors has no note beside it" in said
+    assert "2 damaged" in said and main(["verify", "models"]) == 0
+
+
+def test_it_removes_what_was_not_used_for_long(cache, capsys):
+    assert main(["prune", "--dry-run"]) == 0
+    assert "would remove" in capsys.readouterr().out and "scores/old" in keys()
+    assert main(["prune"]) == 0
+    assert keys() == {"base/b0", "scores/s0", "models/m0"}
+
+
+def test_it_makes_room_beginning_with_the_longest_unused(cache):
+    age(cache / "base" / "b0", days=3)
+    assert main(["prune", "--days", "365", "--keep-gib", str(6000 / 2**30)]) == 0
+    assert keys() <= {"models/m0", "scores/s0"} and "models/m0" in keys()
+    assert main(["prune", "scores", "base", "--days", "0"]) == 0
+    assert keys() == {"models/m0"}
+
+
+def test_what_is_in_use_stays(cache, capsys):
+    with FileLock(cache / "scores" / "old" / "b.lock"), FileLock(cache / "models" / "m0.lock"):
+        assert main(["prune", "--days", "0"]) == 0
+    assert keys() == {"scores/old", "models/m0"}
+    assert capsys.readouterr().out.count("in use: ") == 2
+
+
+def test_an_unknown_kind_is_named(cache, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["ls", "score"])
+    assert stop.value.code == 2 and "There are models, statistics" in capsys.readouterr().err
