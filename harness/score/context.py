@@ -55,7 +55,8 @@ class ContextTask:
     def results(self, scores: Scores) -> Results:
         """Accuracy, nll, margin and KL by item."""
         starts = slots(self.sequences)
-        gold = np.cumsum([0, *(len(item.choices) for item in self.items)])[:-1] + [item.gold for item in self.items]
+        first_N = np.cumsum([0, *(len(item.choices) for item in self.items)], dtype=np.int64)[:-1]
+        gold = first_N + np.array([item.gold for item in self.items], dtype=np.int64)
         tokens_N = np.diff(starts)[gold]
         logp_AS = by_sequence(scores.logp_AS, starts)
         kl_AN = by_sequence(scores.kl_AS, starts)[:, gold] / tokens_N
