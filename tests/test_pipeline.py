@@ -80,7 +80,8 @@ def test_tables_have_exactly_the_columns_of_the_contract(split):
 @pytest.mark.case("H11")
 def test_a_run_has_one_predictable_folder_and_leaves_nothing_else(split):
     assert sorted(p.name for p in split.iterdir() if not p.name.startswith(".")) == [
-        "attempts", "attribution.csv", "items.parquet", "report.csv", "result.json", "sites.csv",
+        "attempts", "attribution.csv", "figures", "items.parquet", "report.csv", "report.html",
+        "result.json", "sites.csv",
     ]  # fmt: skip
     report = read(split, "report.csv")
     assert split.name == report["run_id"].unique().item() and split.parent.name == "int4_split"
