@@ -92,8 +92,10 @@ def perform(cfg: DictConfig, start: Path, begun: Begun = lambda folder: None) ->
     """Run a composed configuration; its status and folder. `begun` is told the folder when the work begins."""
     config = typed(cfg)
     from harness.pipeline import run
+    from harness.ranks import together
 
-    outcome = run(config, start, begun)
+    with together():
+        outcome = run(config, start, begun)
     return outcome.status, outcome.folder
 
 
@@ -129,6 +131,10 @@ def main() -> None:
         sys.argv.append("--help")
     if null := [group for group in GROUPS if f"{group}=null" in sys.argv]:
         sys.exit(f"error: {null[0]}=null: a group cannot be left out. --help lists its choices.")
+    if os.environ.get("WORLD_SIZE", "1") != "1" and {"-m", "--multirun"} & set(sys.argv):
+        sys.exit(
+            "error: torchrun shares one run among its processes. For a sweep use a launcher: hydra/launcher=joblib."
+        )
     sys.exit(_run())
 
 

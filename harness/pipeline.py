@@ -14,6 +14,7 @@ import pandas as pd
 from torch import Tensor
 
 import harness
+from harness import ranks
 from harness.attribute import attribute, to_frame
 from harness.calibrate import Draw, draw_samples, overlap
 from harness.calibration import Calibration
@@ -49,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: `done`, `already done`, `locked` or `planned`."""
+    """What became of a run: `done`, `already done`, `locked`, `planned` or (all ranks but the first) `assisted`."""
 
     status: str
     folder: Path | None = None
@@ -76,12 +77,13 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
     draws = draw_all(config, model, arms, start)
     facts = _facts(model, work, draws)
     folder = RunFolder(Path(config.outputs) / config.experiment / run_id(config, facts))
+    if ranks.rank():
+        return _assist(config, model, arms, work, draws)
     with folder.locked(config.harness.on_locked) as mine:
-        if not mine:
-            return Outcome("locked", folder.path)
-        if not config.harness.force and (found := finished(folder, config, facts)):
-            _show(found)
-            return Outcome("already done", found.path)
+        settled = _settled(folder, config, facts) if mine else Outcome("locked", folder.path)
+        ranks.agreed(settled is None)
+        if settled:
+            return settled
         begun(folder.path)
         with _logged(folder, config):
             show_preflight({**ready.lines, **resolves(work, config.attribute.level)})
@@ -119,6 +121,25 @@ def _measure(
     folder.finish({**_summary(config, model, arms, seconds), "facts": facts}, list(tables))
     write_run_report(folder.path)
     _show(folder)
+
+
+def _settled(folder: RunFolder, config: RunConfig, facts: dict[str, Any]) -> Outcome | None:
+    """The end of a run that needs no work: its result is there, or one that stands in for it."""
+    found = None if config.harness.force else finished(folder, config, facts)
+    if found is None:
+        return None
+    _show(found)
+    return Outcome("already done", found.path)
+
+
+def _assist(
+    config: RunConfig, model: Model, arms: list[Arm], work: Sequence[Scorable], draws: Sequence[Draw]
+) -> Outcome:
+    """What all ranks but the first do: their part of the scores, if there is work."""
+    if ranks.agreed(True):
+        weigher = Weigher(model.sites, config.quant.indivisible)
+        score(config, model, arms, work, weigher, calibrate(config, model, draws))
+    return Outcome("assisted")
 
 
 def _show(folder: RunFolder) -> None:
@@ -162,13 +183,16 @@ def score(
     computed, plain = sum(len(p) for p in packs), sum(len(s.tokens) - 1 for s in sequences)
     log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
     cut, total = list(batches(packs, 1 if alone else config.engine.batch_tokens)), int(slots(sequences)[-1])
+    own = ranks.dealt(cut)
 
     def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
-        with progress(computed * sum(trunk_counts(arms, len(model.layers))), "scoring") as advance:
-            return Stream(model, arms, weigher, config.engine, calibration, advance, **states).score(cut, total)
+        amount = sum(len(pack) for batch in own for pack in batch) * sum(trunk_counts(arms, len(model.layers)))
+        with progress(amount, "scoring") as advance:
+            stream = Stream(model, arms, weigher, config.engine, calibration, advance, **states)
+            return ranks.gathered(lambda: stream.score(own, total))
 
     options = config.harness
-    if options.force or not options.reuse or not reusable(arms, calibration):
+    if options.force or not options.reuse or not reusable(arms, calibration) or ranks.ranks() > 1:
         return one_pass(arms, calibration)
     made_from = protocol(model, cut, config.engine.head_tokens)
     most_bytes = options.reuse_gib * 2**30
