@@ -92,7 +92,9 @@ if QUESTIONS.is_dir():
         for task in tasks:
             want = golden[task.name]
             choices = np.concatenate(want["loglik"])
-            np.testing.assert_allclose(sums[first : first + len(choices)], choices, atol=3e-4, err_msg=task.name)
+            np.testing.assert_allclose(
+                sums[first : first + len(choices)], choices, rtol=1e-6, atol=1e-3, err_msg=task.name
+            )
             n_slots = sum(s.scored for s in task.sequences)
             results = task.results(scores.part(slice(first_slot, first_slot + n_slots)))
             for measure in results.measures:
