@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+from safetensors import SafetensorError
 
 from harness.errors import UserError
 from harness.files import to_json, write_atomic, write_text
@@ -79,7 +80,7 @@ class Entry:
             write_atomic(self.path, write)
             facts = {"bytes": self.path.stat().st_size, "xxh3_128": file_digest(self.path)}
             write_text(self.note, to_json({**facts, "made_from": self.made_from}) + "\n")
-        except (OSError, UserError) as error:
+        except (OSError, UserError, SafetensorError) as error:  # safetensors has its own word for a full disk
             log.warning("%s is not kept for later runs (%s)", self.path, error)
             self.drop()
 

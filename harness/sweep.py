@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
@@ -44,6 +44,7 @@ class Sweep:
     """The folder of one sweep."""
 
     path: Path
+    unwritten: ClassVar[dict[Path, dict[int, Job]]] = {}  # ends that a full disk left in this process's memory
 
     def begin(self, jobs: Sequence[Sequence[str]]) -> None:
         """Note what is to be done. `jobs`: the overrides of each; empty where the sweeper decides as it goes."""
@@ -52,12 +53,16 @@ class Sweep:
 
     def end(self, number: int, job: Job) -> None:
         """Note how a job ended."""
-        write_text(self.path / "jobs" / f"{number}.json", to_json(asdict(job)) + "\n")
+        try:
+            write_text(self.path / "jobs" / f"{number}.json", to_json(asdict(job)) + "\n")
+        except UserError:
+            self.unwritten.setdefault(self.path, {})[number] = job
 
     def ended(self) -> dict[int, Job]:
         """The jobs that ended so far, by number."""
-        files = sorted((self.path / "jobs").glob("[0-9]*.json"), key=lambda path: int(path.stem))
-        return {int(path.stem): Job(**json.loads(path.read_text(encoding="utf-8"))) for path in files}
+        files = (self.path / "jobs").glob("[0-9]*.json")
+        written = {int(path.stem): Job(**json.loads(path.read_text(encoding="utf-8"))) for path in files}
+        return dict(sorted({**written, **self.unwritten.get(self.path, {})}.items()))
 
     def full(self, max_failures: int) -> bool:
         """Whether so many jobs failed that no further one is to start."""

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from filelock import Timeout
+from safetensors import SafetensorError
 
 from harness import entries
 from harness.entries import Entry, folder_of, key_of, usable
@@ -54,15 +55,24 @@ def test_half_an_entry_is_none(tmp_path, lost):
 
 
 @pytest.mark.case("G7")
-def test_a_full_disk_is_logged_and_leaves_nothing(tmp_path, caplog):
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space left on device")]
+)
+def test_a_full_disk_is_logged_and_leaves_nothing(tmp_path, caplog, error):
     def full(aside):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise error
 
     entry = written(tmp_path)
     with caplog.at_level("WARNING"):
         entry.write(full)
     assert "not kept for later runs" in caplog.text and "No space left" in caplog.text
     assert list(entry.path.parent.iterdir()) == []
+
+
+def test_a_digest_that_cannot_be_kept_is_still_told(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"numbers")
+    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file" / "no folder"))
+    assert entries.file_digest(tmp_path / "file") == entries.read_digest(tmp_path / "file")
 
 
 def test_one_maker_at_a_time(tmp_path):

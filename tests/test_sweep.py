@@ -183,6 +183,20 @@ def test_a_job_that_never_noted_its_end_is_unfinished_and_no_success(tmp_path):
 
 
 @pytest.mark.case("G7")
+def test_ends_that_a_full_disk_does_not_take_are_in_the_summary_all_the_same(tmp_path, monkeypatch):
+    sweep = Sweep(tmp_path)
+    sweep.begin([["a=1"], ["a=2"]])
+
+    def full(path, text):
+        raise UserError(f"{path}: cannot be written (No space left on device).")
+
+    sweep.end(0, Job("done"))
+    monkeypatch.setattr("harness.sweep.write_text", full)
+    sweep.end(1, Job("failed", str(tmp_path), "no space"))
+    assert "1 done, 1 failed" in sweep.summary() and "job 2 failed: a=2: no space" in sweep.summary()
+
+
+@pytest.mark.case("G7")
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path, harness):
     Path("file").write_text("")
     status, said = harness(*SWEEP, "outputs=file/out", "quant.ffn.group_size=32")

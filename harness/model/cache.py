@@ -61,10 +61,13 @@ def file_digest(file: Path) -> str:
     if known.is_file():
         return known.read_text("ascii")
     digest = read_digest(file)
-    known.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=known.parent, delete=False, encoding="ascii") as aside:
-        aside.write(digest)
-    Path(aside.name).replace(known)
+    try:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=known.parent, delete=False, encoding="ascii") as aside:
+            aside.write(digest)
+        Path(aside.name).replace(known)
+    except OSError as error:
+        log.warning("%s cannot be written (%s): %s will be read again", known, error, file)
     return digest
 
 
