@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check install clean auto-gptq gptqmodel
+.PHONY: run test check gpu-check install clean auto-gptq gptqmodel
 
 install: $(VENV)/.installed
 
@@ -22,6 +22,10 @@ test: check
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Skips itself, with the reason, where there is no GPU.
+gpu-check: install
+	$(BIN)/python experiments/gpu_check/gpu_check.py
 
 # The environment of `method: auto_gptq`, which cannot share one with today's transformers. Needs CPython 3.11.
 auto-gptq: .venv-auto-gptq/.installed
