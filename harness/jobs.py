@@ -53,7 +53,7 @@ def attempt(cfg: DictConfig, start: Path, runner: Runner, begun: Begun = lambda 
         return Job(status, str(where or ""), seconds=time.monotonic() - begin)
     except (Exception, SystemExit) as error:
         reason = failures.reason_of(error)
-        if folder is nowhere:
+        if not (folder / "failed.json").exists():
             failures.record(folder, settings_of(cfg), reason, failures.trace_of(error))
         return Job(FAILED, str(folder), reason, seconds=time.monotonic() - begin)
 

@@ -23,6 +23,7 @@ from harness.console import progress, show_attribution, show_plan, show_prefligh
 from harness.controls import control_arms
 from harness.design import build_arms, with_draws
 from harness.effects import check_effects, game_of, resolves, scores_of
+from harness.errors import UserError
 from harness.failures import reason_of, record, trace_of
 from harness.files import RunFolder, to_json, write_text
 from harness.identity import code_version, run_id
@@ -119,8 +120,17 @@ def _measure(
         write_table(table, folder.path / name)
     facts = _facts(model, work, draws)
     folder.finish({**_summary(config, model, arms, seconds), "facts": facts}, list(tables))
-    write_run_report(folder.path)
+    _write_page(folder)
     _show(folder)
+
+
+def _write_page(folder: RunFolder) -> None:
+    """report.html. The run is done by now, with or without it."""
+    try:
+        write_run_report(folder.path)
+    except (OSError, UserError) as error:
+        log.warning("no page: %s", error)
+        print(f"no page ({error}); python -m harness.report {folder.path} writes it", flush=True)
 
 
 def _settled(folder: RunFolder, config: RunConfig, facts: dict[str, Any]) -> Outcome | None:

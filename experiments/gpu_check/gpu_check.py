@@ -145,7 +145,7 @@ def scored(model: Model, cut: list, given: list[TokenSequence]) -> np.ndarray:
 def golden(report: Report) -> None:
     """Nll of four windows of Moby Dick in four arms, against transformers in float32 on a CPU."""
     want = json.loads((GOLDEN / "moby_dick_ppl.json").read_text(encoding="utf-8"))["results"]
-    for dtype, most in (("float32", 1e-3), ("bfloat16", 1e-2)):
+    for dtype, most in (("float32", 1e-3), ("bfloat16", 2e-2)):
         overrides = (
             "+exp=int4_split", "model=smollm2_135m_raw", f"model.dtype={dtype}", f"model.device={report.device}",
             "eval=perplexity", f"eval.perplexity.path={GOLDEN / 'moby_dick_30000.txt'}", "eval.perplexity.joiner=''",
