@@ -38,6 +38,14 @@ OmegaConf.register_new_resolver("gpu_count", gpu_count, use_cache=True, replace=
 warnings.filterwarnings("ignore", message=r"\s*'hydra/launcher/\w+' is validated against ConfigStore schema")
 
 
+LAUNCHERS = {  # and the plugins that they are
+    "joblib": "hydra_joblib_launcher",
+    "submitit_local": "hydra_submitit_launcher",
+    "submitit_slurm": "hydra_submitit_launcher",
+    "ray": "hydra_ray_launcher",
+}
+
+
 def config_folder() -> Path:
     """The shipped configs: inside an installed package, or beside it in a checkout."""
     package = Path(__file__).parent
@@ -129,13 +137,25 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # no character is worth a run
     if len(sys.argv) == 1:
         sys.argv.append("--help")
-    if null := [group for group in GROUPS if f"{group}=null" in sys.argv]:
-        sys.exit(f"error: {null[0]}=null: a group cannot be left out. --help lists its choices.")
-    if os.environ.get("WORLD_SIZE", "1") != "1" and {"-m", "--multirun"} & set(sys.argv):
-        sys.exit(
-            "error: torchrun shares one run among its processes. For a sweep use a launcher: hydra/launcher=joblib."
-        )
+    if mistake := _mistake(sys.argv[1:]):
+        print(f"error: {mistake}", file=sys.stderr)
+        sys.exit(1)
     sys.exit(_run())
+
+
+def _mistake(arguments: list[str]) -> str:
+    """What Hydra would take without a word, or refuse in many that do not help."""
+    for group in GROUPS:
+        if f"{group}=null" in arguments:
+            return f"{group}=null: a group cannot be left out. --help lists its choices."
+    for name, plugin in LAUNCHERS.items():
+        missing = not any((Path(place) / "hydra_plugins" / plugin).is_dir() for place in sys.path)
+        if f"hydra/launcher={name}" in arguments and missing:
+            also = ", then pip install --no-deps hydra-ray-launcher" if name == "ray" else ""
+            return f"hydra/launcher={name} needs {plugin}: pip install 'quant-harness[launchers]'{also}."
+    if os.environ.get("WORLD_SIZE", "1") != "1" and {"-m", "--multirun"} & set(arguments):
+        return "torchrun shares one run among processes. For a sweep use a launcher: hydra/launcher=joblib."
+    return ""
 
 
 def _run() -> int:

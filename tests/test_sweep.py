@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from harness import app, pipeline
+from harness.apart import isolated
+from harness.config import Isolate
 from harness.errors import UserError
 from harness.files import RunFolder
 from harness.jobs import Job
@@ -124,6 +126,20 @@ def test_a_sweep_stops_after_as_many_failures_as_asked(tmp_path, harness, breaks
     assert status == 1 and "sweep of 4 jobs: 2 failed, 2 not run" in said
     assert "job 3 of 4 not run: quant.ffn.group_size=64: harness.max_failures=2 reached" in said
     assert done(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["joblib", "submitit_local", "submitit_slurm", "ray"])
+def test_a_launcher_that_is_not_installed_is_one_clear_error(harness, monkeypatch, name):
+    monkeypatch.setattr(app, "LAUNCHERS", {name: "no_such_plugin"})
+    status, said = harness(*SWEEP, f"hydra/launcher={name}")
+    assert status == 1 and said.startswith(f"error: hydra/launcher={name} needs no_such_plugin: pip install")
+    assert ("--no-deps hydra-ray-launcher" in said) == (name == "ray")
+
+
+def test_a_job_gets_a_process_of_its_own_with_a_launcher_or_when_asked():
+    basic, other = "hydra._internal.core_plugins.basic_launcher.BasicLauncher", "hydra_plugins.x.JoblibLauncher"
+    assert [isolated(Isolate.auto, launcher) for launcher in (basic, other)] == [False, True]
+    assert isolated(Isolate.always, basic) and not isolated(Isolate.never, other)
 
 
 def test_an_override_that_cannot_be_composed_stops_the_sweep_before_the_first_job(tmp_path, harness):
