@@ -131,6 +131,17 @@ def peak_bytes(device: torch.device) -> int:
     """Most memory held at once: the accelerator's, or else the process's resident memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    return peak_resident_bytes()
+
+
+def peak_resident_bytes() -> int:
+    """Most resident memory of this process, from Linux's VmHWM where there is one.
+
+    Linux's `ru_maxrss` starts at the peak of the process that started this one (vfork shares its memory until exec).
+    """
+    with suppress(OSError):
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return resident if sys.platform == "darwin" else resident * 1024
 

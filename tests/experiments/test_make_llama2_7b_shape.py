@@ -17,17 +17,18 @@ TINY = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_atte
 # Peak resident memory of opening a folder and filling every layer once, over what the libraries take once they have
 # opened a tiny model.
 STREAM = """
-import resource, sys
+import sys
 import psutil
 from harness.config import ModelConfig
 from harness.model.load import open_model
+from harness.report.cells import peak_resident_bytes
 open_model(ModelConfig(name="tiny", path=sys.argv[1], device="cpu"))
 before = psutil.Process().memory_info().rss
 model = open_model(ModelConfig(name="shape", path=sys.argv[2], device="cpu"))
 for i in range(len(model.layers)):
     with model.layer(i) as layer:
         pass
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+print(peak_resident_bytes() - before)
 """
 
 
