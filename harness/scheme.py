@@ -60,11 +60,15 @@ class RangeRule(StrEnum):
 
 
 class ActOrder(StrEnum):
-    """GPTQ's column order: as stored, by activation with groups re-made, or by activation with the stored groups."""
+    """GPTQ's column order: as stored, by activation with groups re-made, or by activation with the stored groups.
+
+    `static` fixes the stored groups' scales beforehand; `group_aware` takes group after group.
+    """
 
     none = "none"
     regroup = "regroup"
     static = "static"
+    group_aware = "group_aware"
 
 
 class GroupScales(StrEnum):

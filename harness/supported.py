@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from harness.errors import UserError
-from harness.scheme import Method, Precision, RangeRule, Scheme
+from harness.scheme import ActOrder, Method, Precision, RangeRule, Scheme
 
 INTEGERS = tuple(Precision(f"int{bits}") for bits in (2, 3, 4, 5, 6, 8))
 GPTQ_FILES = tuple(Precision(f"int{bits}") for bits in (2, 3, 4, 8))  # widths of the tools' packed format
@@ -86,6 +86,8 @@ def _options(scheme: Scheme) -> str:
                 f"{name}={getattr(scheme, name)} means nothing to method={scheme.method}. "
                 f"Leave it at {defaults[name]}, or use {', '.join(methods)}."
             )
+    if scheme.act_order is ActOrder.group_aware and scheme.method is not Method.gptq:
+        return f"act_order=group_aware is asked of gptq only, not of {scheme.method}, which has its own default."
     if scheme.double_quant and is_live(scheme):
         return "double_quant=true is for nf4 and fp4. Leave it out for int8."
     if scheme.keep_columns and is_live(scheme):

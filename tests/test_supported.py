@@ -58,6 +58,7 @@ def test_keep_asks_for_nothing():
         ({"method": "bnb", "precision": "nf4", "group_size": 48}, "no block size of bitsandbytes. Use 32, 64"),
         ({"method": "bnb", "precision": "int8"}, "LLM.int8 has one scale a row, not groups of 64. Set group_size=-1"),
         ({"group_size": 0}, "group_size=0 is not a size"),
+        ({"method": "auto_gptq", "act_order": "group_aware"}, "act_order=group_aware is asked of gptq only"),
         ({"act_order": "static"}, "act_order=static means nothing to method=rtn. Leave it at none, or use gptq"),
         ({"method": "awq", "damp": 0.1}, "damp=0.1 means nothing to method=awq. Leave it at 0.01"),
         ({"method": "gptq", "awq_clip": False}, "awq_clip=False means nothing to method=gptq"),

@@ -40,7 +40,8 @@ class Factor:
 
 def factor_key(scheme: Scheme) -> tuple[object, ...]:
     """What of a scheme its factor depends on, beside the statistics."""
-    return (scheme.act_order is not ActOrder.none, scheme.damp, scheme.keep_columns)
+    by_group = scheme.group_size if scheme.act_order is ActOrder.group_aware else 0
+    return (scheme.act_order is not ActOrder.none, by_group, scheme.damp, scheme.keep_columns)
 
 
 def factorize(stats: InputStats, scheme: Scheme) -> Factor:
@@ -50,8 +51,7 @@ def factorize(stats: InputStats, scheme: Scheme) -> Factor:
     stats = unkept(stats, scheme.keep_columns)
     diagonal_I = stats.hessian_II.diagonal()
     dead_I = diagonal_I == 0
-    ordered = scheme.act_order is not ActOrder.none
-    order_I = torch.argsort(diagonal_I, descending=True) if ordered else torch.arange(len(dead_I), device=dead_I.device)
+    order_I = _order(diagonal_I, scheme)
     if dead_I.all():
         return Factor(None, order_I, dead_I, key, dead_inputs, failure=reason or "every input is kept in 16 bits")
     hessian_II = stats.hessian_II[order_I][:, order_I].double() * (2 / stats.n_tokens)
@@ -64,6 +64,22 @@ def factorize(stats: InputStats, scheme: Scheme) -> Factor:
             return Factor(upper_II, order_I, dead_I, key, dead_inputs, damp, damp * mean / median)
     failure = "the Hessian is not positive definite at any damping up to 1"
     return Factor(None, order_I, dead_I, key, dead_inputs, failure=failure)
+
+
+def _order(diagonal_I: Tensor, scheme: Scheme) -> Tensor:
+    """The input taken k-th, by its mean square (`gptq.py` on the orders)."""
+    if scheme.act_order is ActOrder.none:
+        return torch.arange(len(diagonal_I), device=diagonal_I.device)
+    by_size_I = torch.argsort(diagonal_I, descending=True, stable=True)
+    size = scheme.group_size
+    if scheme.act_order is not ActOrder.group_aware or not 0 < size < len(diagonal_I):
+        return by_size_I
+    whole = len(diagonal_I) // size
+    peak_G = torch.zeros(-(-len(diagonal_I) // size), device=diagonal_I.device, dtype=diagonal_I.dtype)
+    peak_G[:whole] = diagonal_I[: whole * size].view(whole, size).amax(1)
+    place_G = torch.argsort(torch.argsort(peak_G[:whole], descending=True, stable=True))
+    place_G = torch.cat([place_G, torch.arange(whole, len(peak_G), device=place_G.device)])
+    return by_size_I[torch.argsort(place_G[by_size_I // size], stable=True)]
 
 
 def damping_steps(damp: float) -> list[float]:

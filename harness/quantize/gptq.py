@@ -10,6 +10,9 @@ once, the columns behind the block only at its end (the same sums, in an order t
                            order, so weights need an index to their group
                   static   the same order, but groups and their scales are those of the stored order, from the
                            weights before any feedback
+                  group_aware  the stored groups, the one with the largest mean square first, its columns by falling
+                           mean square: no index to keep, scales from up-to-date weights (Gafni et al. 2025,
+                           "Dual precision quantization", section 3.3; GPTQModel's default). A short last group stays last
     group_scales  block_start  a group's scale is read from the weights as they stood when its block began (auto-gptq)
                   current      from the weights as they stand when its first column's turn comes
     dead_inputs   zero     weights of inputs never seen in calibration become 0 before anything else (auto-gptq)
@@ -56,7 +59,11 @@ def solve(w_OI: Tensor, scheme: Scheme, group_size: int, factor: Factor) -> Quan
         walk.set_groups(factor.order_I, grid.group_range(w_OI, group_size))
     elif scheme.act_order is ActOrder.static:
         walk.set_groups(factor.order_I, grid.group_range(w_OI.masked_fill(drop_I, 0), group_size))
-    codes_OI, lattice = walk.run().T, grid.join(walk.grids, dim=1)
+    codes_OI = walk.run().T
+    if scheme.act_order is ActOrder.group_aware and not one_group:
+        first_G = factor.order_I[::group_size] // group_size
+        walk.grids = [walk.grids[g] for g in torch.argsort(first_G).tolist()]
+    lattice = grid.join(walk.grids, dim=1)
     regrouped = scheme.act_order is ActOrder.regroup and not one_group
     if not regrouped:
         codes_OI = codes_OI[:, torch.argsort(factor.order_I)]

@@ -105,7 +105,24 @@ def test_current_scales_are_those_of_the_weights_as_they_stand(monkeypatch):
     torch.testing.assert_close(blocked, immediate, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("order", ["none", "regroup", "static"])
+@pytest.mark.parametrize("in_features", [64, 72])
+def test_group_aware_order_is_the_plain_walk_over_reordered_columns(in_features):
+    w_OI, x_TI = problem(in_features=in_features)
+    energy_I = x_TI.pow(2).sum(0)
+    groups = sorted(range(in_features // 16), key=lambda g: -energy_I[16 * g : 16 * g + 16].max())
+    order = [
+        i for g in [*groups, 4] for i in sorted(range(in_features)[16 * g : 16 * g + 16], key=lambda i: -energy_I[i])
+    ]
+    plain = quantize(w_OI[:, order], scheme(group_size=16), InputStats.from_inputs(x_TI[:, order]), indivisible="tail")
+    aware = quantize(
+        w_OI, scheme(group_size=16, act_order="group_aware"), InputStats.from_inputs(x_TI), indivisible="tail"
+    )
+    assert torch.allclose(aware.dequantize()[:, order], plain.dequantize(), atol=1e-5)
+    assert aware.storage == plain.storage
+    assert aware.order_I is None
+
+
+@pytest.mark.parametrize("order", ["none", "regroup", "static", "group_aware"])
 def test_tail_group(order):
     w_OI, x_TI = problem(in_features=72)
     fields = {"group_size": 16, "act_order": order}
