@@ -1,6 +1,8 @@
 # Two commands: `make run` measures what int4 in the FFN costs SmolLM2-135M, `make test` runs every test.
 PYTHON ?= python3
 VENV ?= .venv
+# Tests at a time, one thread each.
+WORKERS ?= 2
 BIN := $(VENV)/bin
 
 .PHONY: run test check gpu-check install clean auto-gptq gptqmodel
@@ -17,7 +19,7 @@ run: install
 	$(BIN)/python -m harness +exp=int4_ffn_only
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: install
 	$(BIN)/ruff check .

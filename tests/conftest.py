@@ -1,4 +1,7 @@
-"""One thread for tiny models: on them, more threads only wait for each other. Caches of scores start empty."""
+"""One thread for tiny models (on them, more threads only wait for each other) and for workers side by side.
+
+Caches of scores start empty.
+"""
 
 import os
 from pathlib import Path
@@ -14,7 +17,8 @@ MODELS = [cache_folder() / name for name in ("models", "digests")]  # made once 
 
 @pytest.fixture(autouse=True)
 def threads(request):
-    torch.set_num_threads(2 if request.node.get_closest_marker("slow") else 1)
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    torch.set_num_threads(2 if alone and request.node.get_closest_marker("slow") else 1)
 
 
 @pytest.fixture(autouse=True, scope="session")
