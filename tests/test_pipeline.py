@@ -272,6 +272,7 @@ def test_groups_that_do_not_divide_stop_the_run_before_any_result_or_cut_short_w
     report, sites = read(folder, "report.csv"), pd.read_csv(folder / "sites.csv")
     assert (report.loc[report["arm"] == "ffn", "quantized_share"] == 1).all()
     assert len(sites) == 6 and (sites["relative_weight_error"] > 0.02).all()
+    assert [name for name in sites if name.endswith("group_size")] == ["requested_group_size", "realised_group_size"]
     assert (sites["requested_group_size"] == group).all()
     assert (sites["realised_group_size"] == np.minimum(group, sites["in_features"])).all()
 

@@ -35,7 +35,7 @@ def round_to_table(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
     """Codes of nf4 or fp4. With `double_quant` codes fit the exact scale, which is rounded afterwards, as there."""
     form = FORMATS[scheme.precision]
     top_OG = largest(w_OI, group_size)
-    facts = {"group_size": group_size, "zero_groups": int((top_OG == 0).sum())}
+    facts = {"zero_groups": int((top_OG == 0).sum())}
     scale_OG, wide_OG = store(top_OG, torch.float32 if scheme.double_quant else getattr(torch, scheme.scale_dtype))
     codes_OI = table.encode(w_OI, scale_OG, group_size, form)
     storage = {"codes": packed_bits(w_OI.shape[0], w_OI.shape[1], form.bits)}

@@ -35,7 +35,7 @@ def round_floats(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
     scale_OG = torch.where(scale_OG == 0, 1.0, scale_OG)
     codes_OI = table.encode(w_OI, scale_OG, group_size, form)
     storage = {"codes": packed_bits(w_OI.shape[0], w_OI.shape[1], form.bits), "scales": bits}
-    facts = {"group_size": group_size, "zero_groups": int((top_OG == 0).sum()), **facts}
+    facts = {"zero_groups": int((top_OG == 0).sum()), **facts}
     return Quantized(form, codes_OI, scale_OG, None, group_size, storage, facts)
 
 

@@ -43,7 +43,7 @@ def search(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
     zero_OG = torch.where(wide_zero_OG, zero_OG, rounded_OG)
     lattice = Grid(scale_OG, zero_OG, exact.constant_OG, exact.empty_OG, wide_OG)
     codes_OI = encode(w_OI, lattice, group_size, form)
-    facts = {"group_size": group_size, "axis": 1, **lattice.facts(), "float32_zero_points": int(wide_zero_OG.sum())}
+    facts = {"axis": 1, **lattice.facts(), "float32_zero_points": int(wide_zero_OG.sum())}
     storage = {
         "codes": packed_bits(codes_OI.shape[0], codes_OI.shape[1], form.bits),
         "scales": scale_bits(scale_OG, scheme, facts["float32_scales"]),

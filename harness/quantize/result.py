@@ -65,7 +65,7 @@ def assemble(
     codes_OI: Tensor, lattice: Grid, scheme: Scheme, form: Format, group_size: int, order_I: Tensor | None = None
 ) -> Quantized:
     """An integer matrix with its storage: packed codes, scales in their stored type, zero points of `bits` bits."""
-    facts = {"group_size": group_size, **lattice.facts()}
+    facts = lattice.facts()
     storage = {
         "codes": packed_bits(codes_OI.shape[0], codes_OI.shape[1], form.bits),
         "scales": scale_bits(lattice.scale_OG, scheme, facts["float32_scales"]),

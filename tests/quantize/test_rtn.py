@@ -93,7 +93,7 @@ def test_effective_group_is_recorded_and_a_wider_one_is_refused():
     with pytest.raises(UserError, match="group_size=128 does not divide in_features=96"):
         quantize(torch.randn(4, 96), scheme(group_size=128))
     q = quantize(torch.randn(4, 96), scheme(group_size=128), indivisible="tail")
-    assert q.facts["group_size"] == 96
+    assert q.group_size == 96
 
 
 def test_tail_is_a_group_of_its_own():
