@@ -11,8 +11,8 @@ once, the columns behind the block only at its end (the same sums, in an order t
                   static   the same order, but groups and their scales are those of the stored order, from the
                            weights before any feedback
                   group_aware  the stored groups, the one with the largest mean square first, its columns by falling
-                           mean square: no index to keep, scales from up-to-date weights (Gafni et al. 2025,
-                           "Dual precision quantization", section 3.3; GPTQModel's default). A short last group stays last
+                           mean square: no index to keep, scales from up-to-date weights (group-aware reordering of
+                           Gafni et al. 2025, arXiv 2505.14638; GPTQModel's default). A short last group stays last
     group_scales  block_start  a group's scale is read from the weights as they stood when its block began (auto-gptq)
                   current      from the weights as they stand when its first column's turn comes
     dead_inputs   zero     weights of inputs never seen in calibration become 0 before anything else (auto-gptq)
