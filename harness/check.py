@@ -13,6 +13,7 @@ from typing import Any
 from harness.config import (
     ArmsRule,
     BosRule,
+    CalibInputs,
     CalibSource,
     ModelConfig,
     ModelSource,
@@ -21,12 +22,15 @@ from harness.config import (
     RunConfig,
 )
 from harness.errors import UserError
+from harness.scheme import BLOCKS
 from harness.supported import check_scheme
 
 # Smallest value that means something. Unset (None) is always allowed where the type allows it.
 AT_LEAST: dict[str, float] = {
     "calib.samples": 1,
     "calib.length": 2,
+    "design.matched_noise": 0,
+    "design.random_sets": 0,
     "design.noise_draws": 0,
     "design.layer_groups": 0,
     "eval.context_suite.documents": 1,
@@ -54,7 +58,7 @@ def check(config: RunConfig) -> None:
     _bounds(config)
     _experiment(config.experiment)
     _model(config.model)
-    for block in ("ffn", "attention", "embedding", "head"):
+    for block in (*BLOCKS, "embedding", "head"):
         check_scheme(getattr(config.quant, block), f"quant.{block}")
     _calibration(config)
     _design(config)
@@ -100,6 +104,10 @@ def _calibration(config: RunConfig) -> None:
         raise UserError(f"calib.seeds={calib.seeds}: each seed once, or its draw would be counted twice.")
     if calib.source is not CalibSource.shipped and not calib.path:
         raise UserError(f"calib.path is empty. calib.source={calib.source} needs it: a file, or a data set's name.")
+    in_order = [getattr(config.quant, block).true_sequential for block in BLOCKS]
+    in_order += [rule.get("true_sequential", False) for rule in config.quant.overrides]
+    if any(in_order) and calib.inputs is CalibInputs.float:
+        raise UserError("true_sequential=true looks at quantized layers: set calib.inputs=quantized as well.")
 
 
 def _design(config: RunConfig) -> None:

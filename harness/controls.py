@@ -15,12 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.config import ArmsRule, DesignConfig, Players
+from harness.errors import UserError
 from harness.model.sites import Site
 from harness.plan import Arm, Cast, Noise, Splice, looks_at_inputs
-from harness.scheme import Scheme
+from harness.scheme import BLOCKS, Scheme
 from harness.supported import is_live
-
-BLOCKS = ("ffn", "attention")
 
 
 def control_arms(plan: dict[Site, Scheme], sites: Sequence[Site], design: DesignConfig, sequential: bool) -> list[Arm]:
@@ -50,7 +49,9 @@ def _matched(sites: Sequence[Site], design: DesignConfig) -> list[Arm]:
 
 
 def _random(plan: dict[Site, Scheme], design: DesignConfig) -> list[Arm]:
-    size = min((sum(s.weights for s in plan if s.block == block) for block in BLOCKS), default=0)
+    size = min(sum(site.weights for site in plan if site.block == block) for block in BLOCKS)
+    if design.random_sets and not size:
+        raise UserError(f"design.random_sets={design.random_sets}: quantize both blocks, or leave random sets out.")
     rng = np.random.default_rng(design.seed)
     return [
         Arm(f"random.{k}", frozenset(), {s: plan[s] for s in _drawn(list(plan), size, rng)}, control=True)

@@ -18,6 +18,7 @@ from harness.config import ArmsRule, DesignConfig, Players
 from harness.errors import UserError
 from harness.model.sites import Site
 from harness.plan import Arm, Plan, base_arm
+from harness.scheme import BLOCKS
 
 MOST_ARMS = 128
 Coalition = frozenset[str]
@@ -25,7 +26,7 @@ Coalition = frozenset[str]
 
 def player_of(site: Site, design: DesignConfig, layers: int) -> str:
     """The player a site belongs to."""
-    if site.block not in ("ffn", "attention"):
+    if site.block not in BLOCKS:
         return site.block
     return PLAYERS[design.players](site, _layer_group(site.layer, design.layer_groups or layers, layers))
 

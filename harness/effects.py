@@ -15,6 +15,7 @@ from harness.attribute.power import TEXT_NLL, resolution
 from harness.config import AttributeConfig
 from harness.errors import UserError
 from harness.plan import Arm
+from harness.scheme import BLOCKS
 from harness.score.measure import Measure, Scorable
 
 
@@ -32,7 +33,7 @@ def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
                 continue
             weights[player] = weights.get(player, 0) + site.weights
             saved[player] = saved.get(player, 0) + site.weights * (16 - bits_per_weight[site.name]) / 8
-            if site.block in ("ffn", "attention") and player.startswith(f"{site.block}."):
+            if site.block in BLOCKS and player.startswith(f"{site.block}."):
                 blocks.setdefault(site.block, set()).add(player)
             del owner[site.name]
     return Game(
@@ -47,7 +48,7 @@ def check_effects(arms: Sequence[Arm], options: AttributeConfig) -> None:
     """UserError, before anything is scored, for an effect that lacks its arms or a claim about no player."""
     game = game_of(arms, {site.name: 16.0 for arm in arms for site in arm.plan})
     contrasts(game, options.claims, options.effects)
-    known = {"ffn", "attention", *game.blocks, *(player for players in game.coalitions.values() for player in players)}
+    known = {*BLOCKS, *game.blocks, *(player for players in game.coalitions.values() for player in players)}
     if unknown := sorted(set(options.claims) - known):
         raise UserError(
             f"attribute.claims.{unknown[0]}: this design has no such player. It has {', '.join(sorted(known))}."

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from fnmatch import fnmatchcase, translate
@@ -25,8 +25,8 @@ from harness.config import QuantConfig
 from harness.errors import UserError
 from harness.model.lattice import nests
 from harness.model.sites import Site
-from harness.scheme import Indivisible, Scheme
-from harness.supported import check_scheme, is_live, wants_inputs
+from harness.scheme import BLOCKS, Indivisible, Scheme
+from harness.supported import check_scheme, is_live, needs_inputs, wants_inputs
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Arm:
 
     @property
     def is_noise(self) -> bool:
-        """Whether the arm disturbs weights instead of quantizing them."""
-        return any(isinstance(recipe, Noise) for recipe in self.plan.values())
+        """Whether the arm is a draw of the noise floor; matched noise is far above that and is tested as other arms."""
+        return any(isinstance(recipe, Noise) and not recipe.relative for recipe in self.plan.values())
 
     @property
     def is_live(self) -> bool:
@@ -172,6 +172,7 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
             winner[site], plan[site] = number, made[site.block]
     touched = {site: scheme for site, scheme in plan.items() if scheme.touches}
     _check_columns(touched)
+    _check_outside(touched)
     return Rules(touched, notes)
 
 
@@ -207,6 +208,17 @@ def _check_columns(plan: Mapping[Site, Scheme]) -> None:
                 f"quant.{site.block}.keep_columns={scheme.keep_columns:g}: {site.name} has {site.in_features} inputs. "
                 "Keep fewer, or give a share below 1."
             )
+
+
+def _check_outside(plan: Mapping[Site, Scheme]) -> None:
+    """Embedding and head: no calibration statistics are gathered there, and LLM.int8 has no embedding."""
+    for site, scheme in plan.items():
+        if site.block in BLOCKS or not (needs_inputs(scheme) or (site.block == "embedding" and is_live(scheme))):
+            continue
+        raise UserError(
+            f"quant.{site.block}.method={scheme.method} with {scheme.precision} works in ffn and attention only. "
+            "Use rtn, hqq, or bnb with nf4 or fp4."
+        )
 
 
 def check_groups(plan: Mapping[Site, Scheme], indivisible: Indivisible) -> None:
@@ -260,9 +272,3 @@ def trunk_counts(arms: Sequence[Arm], layers: int) -> list[int]:
 def base_arm() -> Arm:
     """The arm in which nothing is quantized."""
     return Arm("base", frozenset(), {})
-
-
-def restrict(plan: Plan, sites: Iterable[Site]) -> Plan:
-    """The plan of some sites only, in the plan's order."""
-    chosen = set(sites)
-    return {site: scheme for site, scheme in plan.items() if site in chosen}

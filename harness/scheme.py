@@ -19,6 +19,8 @@ from enum import StrEnum
 
 from harness.errors import UserError
 
+BLOCKS = ("ffn", "attention")  # of a decoder layer; embedding, head, norms and routers are no blocks
+
 
 class Method(StrEnum):
     """How codes are chosen."""

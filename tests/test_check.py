@@ -35,7 +35,8 @@ def test_defaults_are_meant():
         "engine.memory_gib=nan", "engine.memory_gib=inf", "engine.batch_tokens=0", "engine.head_tokens=0",
         "engine.pack_tokens=-3", "attribute.resamples=0", "attribute.level=1.5", "attribute.level=nan",
         "attribute.margin=-1", "attribute.claims.ffn=70.0", "calib.seeds=[]", "calib.seeds=[0, 0]", "calib.samples=0",
-        "calib.length=0", "design.noise_draws=-1", "design.layer_groups=-1", "model.off_grid.sigma=-0.1",
+        "calib.length=0", "design.noise_draws=-1", "design.random_sets=-1", "design.matched_noise=-0.1",
+        "design.layer_groups=-1", "model.off_grid.sigma=-0.1",
         "experiment=a/b", "experiment=..", "experiment=''", "experiment=.hidden", "design.arms=owen",
     ],
 )  # fmt: skip
@@ -58,6 +59,8 @@ def test_a_value_that_cannot_be_meant_is_refused_with_field_and_value(change):
         (["calib.source=text"], "calib.path is empty"),
         (["calib.source=dataset"], "calib.path is empty"),
         (["design.arms=owen", "design.players=layers"], "roles or block_layers"),
+        (["quant.ffn.method=gptq", "quant.ffn.true_sequential=true"], "calib.inputs=quantized"),
+        (["quant.overrides=[{match: '*', method: gptq, true_sequential: true}]"], "calib.inputs=quantized"),
         (["eval.perplexity.window=64", "eval.perplexity.bos=window", "eval.perplexity.stride=64"], "63 tokens"),
     ],
 )

@@ -152,3 +152,19 @@ def test_keeping_some_matrices_never_brings_embedding_or_head_in(name):
     kept = {site.name for site in every} - {site.name for site in plan}
     assert kept == {"embedding", "head", "layers.0.attention.q", "layers.1.attention.q"}
     assert set(plan.values()) == {nf4}
+
+
+@pytest.mark.parametrize(
+    ("block", "scheme"),
+    [
+        ("head", Scheme(method="gptq")),
+        ("embedding", Scheme(method="awq")),
+        ("embedding", Scheme(method="bnb", precision="int8", group_size=-1)),
+    ],
+)
+def test_what_embedding_and_head_cannot_do_is_refused_before_anything_is_scored(block, scheme):
+    tables = [Site(name, -1, name, name, "m", "weight", 128, 64) for name in ("embedding", "head")]
+    with pytest.raises(UserError, match=f"quant.{block}.method={scheme.method}.*works in ffn and attention only"):
+        resolve([*sites(), *tables], quant(**{block: scheme}))
+    live = Scheme(method="bnb", precision="int8", group_size=-1)
+    assert len(resolve([*sites(), *tables], quant(head=live)).plan) == 3 * 7 + 1

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from harness.scheme import BLOCKS
+
 if TYPE_CHECKING:
     from harness.model.sites import Site  # brings torch along
 
 BASE_BITS = 16
-BLOCKS = ("ffn", "attention")
 
 
 @dataclass(frozen=True)

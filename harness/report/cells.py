@@ -20,11 +20,10 @@ from harness.config import RunConfig
 from harness.ledger.weights import model_bytes
 from harness.model.load import Model
 from harness.plan import Arm, Splice
-from harness.scheme import Scheme
+from harness.scheme import BLOCKS, Scheme
 from harness.supported import wants_inputs
 from harness.weigh import Weigher
 
-BLOCKS = ("ffn", "attention")
 W8A8 = "w8a8"  # LLM.int8 rounds activations too: not to be set beside weight-only int8 unmarked
 
 

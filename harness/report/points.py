@@ -13,10 +13,10 @@ from typing import Any
 from harness.report.rows import Row, column, distinct, grouped
 from harness.report.runs import DONE, flat
 from harness.report.sweep import cohorts
+from harness.scheme import BLOCKS
 
 METRICS = ("nll", "kl", "margin", "acc_norm", "acc")  # which one speaks for a task that lacks the primary metric
 SCHEME_FIELDS = ("method", "precision", "group_size")  # a report row has them per block
-BLOCKS = ("ffn", "attention")
 CHOSEN = ("quant.", "calib.")  # settings to choose between; models and protocols are set apart, not chosen
 
 

@@ -17,6 +17,7 @@ from harness.report.rows import Row, grouped, records
 from harness.report.run_facts import facts_section, protocol_section, sites_section
 from harness.report.run_plots import attribution_pictures
 from harness.report.runs import DONE, Run, read_run
+from harness.scheme import BLOCKS
 
 
 def write_run_report(folder: Path) -> Path:
@@ -35,7 +36,7 @@ def write_run_report(folder: Path) -> Path:
 
 
 def _subtitle(run: Run) -> str:
-    schemes = {block: run.setting(f"quant.{block}") or {} for block in ("ffn", "attention")}
+    schemes = {block: run.setting(f"quant.{block}") or {} for block in BLOCKS}
     parts = [str(run.setting("model.name", ""))]
     parts += [f"{block} {_scheme(scheme)}" for block, scheme in schemes.items() if scheme.get("method") != "keep"]
     return " \N{MIDDLE DOT} ".join(part for part in parts if part)

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from harness.report.attribution_plots import BLUE, INK, ORANGE, PALE, SOFT
-from harness.report.points import BLOCKS, CHOSEN, Panel, front_of, group_of, is_seed, sized
+from harness.report.points import CHOSEN, Panel, front_of, group_of, is_seed, sized
 from harness.report.rows import Row, column
+from harness.scheme import BLOCKS
 
 COLOURS = {"ffn": BLUE, "attention": ORANGE, "both": INK}
 LEGEND: dict[str, Any] = {
