@@ -48,8 +48,9 @@ def _role_row(role: str, sites: Sequence[Row], errors: Sequence[str]) -> list[Ce
 
 
 def _fallbacks(sites: Sequence[Row]) -> list[str]:
-    reasons = Counter(str(site["fallback"]) for site in sites if site.get("fallback"))
-    return [f"{count} matrices fell back: {reason}" for reason, count in reasons.items()]
+    reasons = Counter((site["fallback"], site["fallback_reason"]) for site in sites if site.get("fallback"))
+    of = f"of {len(sites)} matrices fell back to"
+    return [f"{count} {of} {method}: {reason}" for (method, reason), count in reasons.items()]
 
 
 def protocol_section(rows: Sequence[Row]) -> Section:

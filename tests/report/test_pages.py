@@ -1,5 +1,6 @@
 """Pages of runs and sweeps."""
 
+import json
 import subprocess
 import sys
 import time
@@ -111,6 +112,19 @@ def test_a_run_without_attribution_or_sites_has_its_losses(tmp_path):
     (folder / "result.json").write_text(kept, encoding="utf-8")
     page = check_page(write_run_report(folder))
     assert "What each part costs" in page.words and "Whose loss it is" not in page.words
+
+
+def test_matrices_that_fell_back_are_counted_with_their_reasons(tmp_path):
+    folder = write_run(tmp_path / "1")
+    sites = pd.read_csv(folder / "sites.csv")
+    first = sites["site"] == sites["site"][0]
+    sites.loc[first, ["fallback", "fallback_reason"]] = ["rtn", "every input is zero in calibration"]
+    (folder / "sites.csv").write_text(sites.to_csv(index=False), encoding="utf-8")
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    result["files"]["sites.csv"] = (folder / "sites.csv").stat().st_size
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    page = check_page(write_run_report(folder))
+    assert "1 of 28 matrices fell back to rtn: every input is zero in calibration" in page.words
 
 
 def test_command(tmp_path, capsys):
