@@ -97,7 +97,7 @@ def show_report(report: pd.DataFrame) -> None:
     """Every metric of every task over all its items: base, and how much worse each arm is."""
     rows = report.loc[report["band"].isna()].to_dict("records")
     arms = [arm for arm in dict.fromkeys(r["arm"] for r in rows) if arm != "base" and not arm.startswith("noise.")]
-    table = Table(title="loss against base, 95 % interval in brackets (positive is worse)", box=box.SIMPLE_HEAD)
+    table = Table(title="loss against base, interval in brackets (positive is worse)", box=box.SIMPLE_HEAD)
     for name in ("subset", "task", "metric", "items", "base"):
         table.add_column(name, justify="right" if name in ("items", "base") else "left")
     for arm in arms[:MOST_ARMS]:

@@ -19,9 +19,10 @@ from functools import cached_property
 
 from harness.attribute import values
 from harness.attribute.values import Coalition, Form, Units, everyone, loss, weighted
+from harness.config import EffectKind
 from harness.errors import UserError
 
-KINDS = ("alone", "restored", "interaction", "shapley", "owen", "total", "contrast", "difference")
+KINDS = tuple(EffectKind)
 MEAN_NOTE = "mean of alone and restored"
 
 

@@ -23,15 +23,14 @@ from harness.ledger.weights import BASE_BITS
 from harness.quantize.formats import FORMATS
 from harness.quantize.pack import packed_bits
 from harness.scheme import Precision, Scheme
-
-OWN_GROUP = {Precision.mxfp4: 32, Precision.nvfp4: 16}  # part of the format
+from harness.supported import FIXED_GROUPS
 
 
 def stored_bits(out_features: int, in_features: int, scheme: Scheme | None) -> int:
     """Bits of an [O, I] matrix under a scheme, metadata included; None: 16 bits a weight."""
     if scheme is None:
         return out_features * in_features * BASE_BITS
-    code, own_scale = FORMATS[scheme.precision].bits, scheme.precision in OWN_GROUP
+    code, own_scale = FORMATS[scheme.precision].bits, scheme.precision in FIXED_GROUPS
     groups = out_features * -(-in_features // (in_features if scheme.group_size == -1 else scheme.group_size))
     scale = 8 if own_scale else 32 if scheme.scale_dtype == "float32" else 16
     zero = 0 if scheme.symmetric or FORMATS[scheme.precision].values else code
@@ -43,7 +42,7 @@ def scheme_of(options: LedgerOptions, precision: Precision, group_size: int) -> 
     """A plain scheme with the ledger's conventions, at the format's own group size where it has one."""
     return Scheme(
         precision=precision,
-        group_size=OWN_GROUP.get(precision, group_size),
+        group_size=FIXED_GROUPS.get(precision, group_size),
         symmetric=options.symmetric,
         scale_dtype=options.scale_dtype,
     )
@@ -71,7 +70,7 @@ def by_precision(shape: Shape, options: LedgerOptions) -> list[dict[str, Any]]:
     rows = [_row(shape, "16 bit", "", None)]
     for precision in options.precisions:
         rows.append(_codes_only(shape, precision))
-        sizes = [OWN_GROUP[precision]] if precision in OWN_GROUP else options.group_sizes
+        sizes = [FIXED_GROUPS[precision]] if precision in FIXED_GROUPS else options.group_sizes
         rows += [_row(shape, precision, group, scheme_of(options, precision, group)) for group in sizes]
     return rows
 
