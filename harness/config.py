@@ -215,6 +215,7 @@ class TaskOptions:
     num_fewshot: int | None = None
     sampler: Sampler | None = None
     limit: int | None = None
+    chat_template: bool | None = None
 
 
 @dataclass
@@ -238,7 +239,8 @@ class EvalConfig:
     limit: int | None = None  # questions a task, the first ones
     num_fewshot: int | None = None
     sampler: Sampler | None = None
-    task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over the three above
+    chat_template: bool = False  # prompts in the dress of the tokenizer's chat template, examples as turns
+    task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over the four above
     bos: BosUse = BosUse.auto
     seed: int = 1234  # few-shot draws
 

@@ -11,14 +11,17 @@ import hashlib
 import json
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from harness.config import RunConfig
 from harness.errors import UserError
-from harness.files import FAILURE, to_json, write_text
+from harness.files import FAILURE, RunFolder, to_json, write_text
 from harness.report.stored import COLUMNS, write_table
 
 log = logging.getLogger(__name__)
@@ -78,3 +81,27 @@ def folder_without_id(settings: Mapping[str, Any]) -> Path:
     what = {name: value for name, value in settings.items() if name not in ("harness", "outputs")}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return Path(str(settings.get("outputs", "outputs"))) / str(settings.get("experiment", "run")) / "failed" / digest
+
+
+@contextmanager
+def logged(folder: RunFolder, config: RunConfig) -> Iterator[None]:
+    """This start's own folder: its configuration, and everything that is logged."""
+    attempt = folder.attempt()
+    write_text(attempt / "config.json", to_json(asdict(config)) + "\n")
+    handler = logging.FileHandler(attempt / "run.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("harness")
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        log.exception("run failed")
+        record(folder.path, asdict(config), reason_of(error), trace_of(error))
+        raise
+    except KeyboardInterrupt:
+        log.exception("stopped")
+        raise
+    finally:
+        root.removeHandler(handler)
+        handler.close()

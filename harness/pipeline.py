@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from harness.controls import control_arms
 from harness.design import build_arms, with_draws
 from harness.effects import check_effects, game_of, resolves, scores_of
 from harness.errors import UserError
-from harness.failures import reason_of, record, trace_of
-from harness.files import RunFolder, to_json, write_text
+from harness.failures import logged
+from harness.files import RunFolder
 from harness.identity import code_version, run_id
 from harness.model.cache import cache_folder
 from harness.model.load import Model, open_model
@@ -40,6 +39,7 @@ from harness.report.tables import Sheet, read_report, write_table
 from harness.reuse import Reuse, protocol, reusable
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
+from harness.score.generate import check_writing, write_answers
 from harness.score.measure import Measure, Results, Scorable
 from harness.stale import finished
 from harness.stream import Scores, Stream
@@ -73,6 +73,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
         show_plan(arms, rules.notes)
         return Outcome("planned")
     work = gather(sources, config.eval, model)
+    check_writing(work, arms, config.calib)
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
     config = replace(config, engine=ready.engine)
     draws = draw_all(config, model, arms, start)
@@ -86,7 +87,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
         if settled:
             return settled
         begun(folder.path)
-        with _logged(folder, config):
+        with logged(folder, config):
             show_preflight({**ready.lines, **resolves(work, config.attribute.level)})
             _measure(config, model, arms, work, draws, folder)
     return Outcome("done", folder.path)
@@ -105,6 +106,7 @@ def _measure(
     weigher = Weigher(model.sites, config.quant.indivisible)
     calibration = calibrate(config, model, draws)
     scores = score(config, model, arms, work, weigher, calibration)
+    write_answers(work, model, arms, weigher, calibration, config.engine.batch_tokens)
     results = _results(scores, work)
     seconds = time.monotonic() - begun
     sheet = Sheet(
@@ -115,6 +117,7 @@ def _measure(
         config.attribute,
     )
     tables = {"report.csv": sheet.report(), "sites.csv": site_rows(arms, weigher), "items.parquet": sheet.items()}
+    tables |= {"questions.parquet": sheet.questions(), "sensitivity.csv": sheet.sensitivity()}
     tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config.attribute)
     for name, table in tables.items():
         write_table(table, folder.path / name)
@@ -276,27 +279,3 @@ def _summary(config: RunConfig, model: Model, arms: Sequence[Arm], seconds: floa
         "harness_version": harness.__version__,
         "versions": versions(),
     }
-
-
-@contextmanager
-def _logged(folder: RunFolder, config: RunConfig) -> Iterator[None]:
-    """This start's own folder: its configuration, and everything that is logged."""
-    attempt = folder.attempt()
-    write_text(attempt / "config.json", to_json(asdict(config)) + "\n")
-    handler = logging.FileHandler(attempt / "run.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger("harness")
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        log.exception("run failed")
-        record(folder.path, asdict(config), reason_of(error), trace_of(error))
-        raise
-    except KeyboardInterrupt:
-        log.exception("stopped")
-        raise
-    finally:
-        root.removeHandler(handler)
-        handler.close()

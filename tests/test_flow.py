@@ -18,7 +18,7 @@ STAGES = [
     "plan design controls",
     "quantize",
     "packs replay live data",
-    "stream calibrate expert_inputs calibration weigh",
+    "stream calibrate expert_inputs calibration weigh materialize",
     "score",
     "attribute",
     "effects",

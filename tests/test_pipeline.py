@@ -80,8 +80,8 @@ def test_tables_have_exactly_the_columns_of_the_contract(split):
 @pytest.mark.case("H11")
 def test_a_run_has_one_predictable_folder_and_leaves_nothing_else(split):
     assert sorted(p.name for p in split.iterdir() if not p.name.startswith(".")) == [
-        "attempts", "attribution.csv", "figures", "items.parquet", "report.csv", "report.html",
-        "result.json", "sites.csv",
+        "attempts", "attribution.csv", "figures", "items.parquet", "questions.parquet", "report.csv", "report.html",
+        "result.json", "sensitivity.csv", "sites.csv",
     ]  # fmt: skip
     report = read(split, "report.csv")
     assert split.name == report["run_id"].unique().item() and split.parent.name == "int4_split"
@@ -98,13 +98,13 @@ def test_one_row_for_every_arm_task_metric_and_band(split):
     )
     assert all(rows == per_arm.iloc[0] for rows in per_arm)
     city = report[report["task"] == "qh_city_country"]
-    assert {"acc", "acc_norm", "nll", "kl", "margin"} == set(city["metric"])
+    assert {"acc", "acc_norm", "nll", "kl", "margin", "prob", "ece"} == set(city["metric"])
     assert set(city["band"].dropna()) == {"large", "medium", "small"}
 
 
 def test_items_and_report_agree(split):
     report, items = read(split, "report.csv"), read(split, "items.parquet")
-    rows = report[(report["metric"] != "perplexity") & report["band"].isna()]
+    rows = report[~report["metric"].isin(["perplexity", "word_perplexity", "ece"]) & report["band"].isna()]
     for row in rows.to_dict("records"):
         own = items[
             (items[["arm", "subset", "task", "metric"]] == [row[n] for n in ("arm", "subset", "task", "metric")]).all(
@@ -123,7 +123,7 @@ def test_items_and_report_agree(split):
 def test_loss_is_positive_when_worse_in_every_metric(split):
     report = read(split, "report.csv")
     rows = report[report["arm"] != "base"]
-    up = rows["metric"].isin(["acc", "acc_norm", "margin"])
+    up = rows["metric"].isin(["acc", "acc_norm", "margin", "prob"])
     sign = np.where(up, -1.0, 1.0)
     np.testing.assert_allclose(rows["loss"], sign * (rows["value"] - rows["base_value"]), atol=1e-12)
     assert rows["loss"].notna().all() and report.loc[report["arm"] == "base", "loss"].isna().all()

@@ -1,4 +1,4 @@
-"""Results as tables: report.csv, items.parquet, sites.csv. One meaning a column, the same in every run.
+"""Results as tables: report.csv, items.parquet, questions.parquet. One meaning a column, the same in every run.
 
 Missing values are empty cells. Words in cells never collide with what readers take for missing: an untouched block's
 method is `keep`, its precision and group size are empty.
@@ -18,12 +18,15 @@ from harness.attribute import ArmLoss, arm_losses, mean_stderr
 from harness.config import AttributeConfig
 from harness.effects import scores_of
 from harness.plan import Arm
+from harness.report.resampled import Resampled, resampled_loss
+from harness.report.sensitivity import sensitivity
 from harness.report.stored import COLUMNS, WHOLE_NUMBERS
 from harness.report.stored import read_report as read_report
 from harness.report.stored import write_table as write_table
 from harness.score.measure import Measure, Results, Summary, bands
 
 NO_MEAN = "no mean over items: no interval"
+PERCENTILES = "no mean over items: percentiles over resampled documents, no test"
 
 
 @dataclass
@@ -66,6 +69,7 @@ class Sheet:
             "data_hash": results.data_hash,
             "template_hash": results.template_hash,
         }
+        resampled = [resampled_loss(summary, self.attribute) for summary in results.summaries]
         for arm in range(len(self.arms)):
             same = {**self.run, **self.arm_cells[arm], **made_with, "status": "done"}
             for measure in results.measures:
@@ -73,8 +77,8 @@ class Sheet:
                     yield {**same, **self._measured(measure, arm, band)}
                     if measure.is_text:
                         yield {**same, **perplexity(measure, arm, band)}
-            for summary in results.summaries:
-                yield {**same, **summarized(summary, arm)}
+            for summary, found in zip(results.summaries, resampled, strict=True):
+                yield {**same, **summarized(summary, arm, found)}
 
     def _measured(self, measure: Measure, arm: int, band: str) -> dict[str, Any]:
         chosen = in_band(measure, band)
@@ -100,6 +104,24 @@ class Sheet:
         worse = cells["base_value"] - value if measure.higher_is_better else value - cells["base_value"]
         found = self.losses[id(measure), band].get(self.arms[arm].name)
         return cells | (_loss_cells(found) if found else {"loss": worse})  # noise sets the floor and is not tested
+
+    def questions(self) -> pd.DataFrame:
+        """questions.parquet: what is known of every item, whatever the arm."""
+        frames = []
+        for results in self.results:
+            one = results.measures[0]
+            columns = {"item_id": one.items, "doc_id": one.documents, "band": one.bands}
+            frame = pd.DataFrame({"subset": one.subset, "task": one.task, **columns})
+            frame["popularity"] = pd.Series(results.popularity or [None] * len(one.items), dtype=float)
+            frame["shots"] = [list(own) for own in results.shots or [()] * len(one.items)]
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def sensitivity(self) -> pd.DataFrame:
+        """sensitivity.csv: how well each metric sees each arm's loss."""
+        scores = [scores_of(measure, self.arms) for measure in self.measures]
+        summaries = [summary for results in self.results for summary in results.summaries]
+        return sensitivity(scores, summaries, [arm.name for arm in self.arms], self.attribute)
 
     def items(self) -> pd.DataFrame:
         """items.parquet: every item's value in every arm."""
@@ -159,7 +181,7 @@ def perplexity(measure: Measure, arm: int, band: str) -> dict[str, Any]:
     return cells if arm == 0 else {**cells, "loss": value - base, "reason": NO_MEAN}
 
 
-def summarized(summary: Summary, arm: int) -> dict[str, Any]:
+def summarized(summary: Summary, arm: int, found: Resampled | None) -> dict[str, Any]:
     """A metric with one value an arm."""
     value, base = summary.value_A[arm], summary.value_A[0]
     cells = {
@@ -168,11 +190,16 @@ def summarized(summary: Summary, arm: int) -> dict[str, Any]:
         "metric": summary.metric,
         "unit": summary.unit,
         "n_items": summary.n_items,
+        "n_documents": len(set(summary.documents)) or None,
         "value": value,
         "base_value": base,
     }
+    if arm == 0:
+        return cells
     loss = base - value if summary.higher_is_better else value - base
-    return cells if arm == 0 else {**cells, "loss": loss, "reason": NO_MEAN}
+    if found is None:
+        return {**cells, "loss": loss, "reason": NO_MEAN}
+    return {**cells, "loss": loss, "loss_lo": found.low_A[arm], "loss_hi": found.high_A[arm], "reason": PERCENTILES}
 
 
 def _named(measure: Measure, band: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The generated context suite, scored: items whose answer stands in the text before them (harness.data.context).
 
 Items come as token ids, so nothing is tokenized twice and a sequence of random tokens is exactly that. Each task at
-each length is a task of its own (`passkey_512`): accuracy where there are several choices, and nll, margin and KL of
-the right answer as for other questions. The first pass of `induction_copy` stands behind one prefix token.
+each length is a task of its own (`passkey_512`): accuracy, prob, margin and ece where there are several choices, nll
+and KL of the right answer as for other questions. The first pass of `induction_copy` stands behind one prefix token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from harness.config import ContextSuiteConfig
 from harness.data.context import ContextItem, make_suite
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
-from harness.score.measure import Measure, Results, by_sequence, digest
+from harness.score.choices import PROTOCOL, Choices
+from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
 
 SUBSET = "context"
@@ -80,27 +81,26 @@ class ContextTask:
             **shared,
         )
         kl = Measure(metric="kl", unit="nats/token", higher_is_better=False, values_AN=kl_AN, **shared)
-        data_hash = self.fingerprint
-        return Results([*self._choices(logp_AS, shared), nll, kl], [], self.settings, data_hash, digest("token ids"))
+        own, summaries = self._choices(logp_AS, shared)
+        protocol = self.settings | (PROTOCOL if own else {})
+        return Results([*own, nll, kl], summaries, protocol, self.fingerprint, digest("token ids"))
 
-    def _choices(self, logp_AS: np.ndarray, shared: dict[str, Any]) -> list[Measure]:
-        """Accuracy and margin, where there is more than one choice."""
-        if any(len(item.choices) < 2 for item in self.items):
-            return []
-        right, margin, first = [], [], 0
-        for item in self.items:
-            own_AC = logp_AS[:, first : first + len(item.choices)]
-            right.append(own_AC.argmax(1) == item.gold)
-            margin.append(own_AC[:, item.gold] - np.delete(own_AC, item.gold, axis=1).max(1))
-            first += len(item.choices)
-        chance = float(np.mean([1 / len(item.choices) for item in self.items]))
-        acc_AN = np.stack(right, axis=1).astype(float)
+    def _choices(self, logp_AS: np.ndarray, shared: dict[str, Any]) -> tuple[list[Measure], list[Summary]]:
+        """What choices say (harness.score.choices), where there is more than one."""
+        sizes = [len(item.choices) for item in self.items]
+        if min(sizes) < 2:
+            return [], []
+        choices = Choices(np.split(logp_AS, np.cumsum(sizes)[:-1], axis=1), [[item.gold] for item in self.items])
+        chance = float(np.mean([1 / size for size in sizes]))
+
+        def measure(metric: str, unit: str, values_AN: np.ndarray, worst: float = float("nan")) -> Measure:
+            return Measure(metric=metric, unit=unit, higher_is_better=True, values_AN=values_AN, worst=worst, **shared)
+
         return [
-            Measure(
-                metric="acc", unit="share of items", higher_is_better=True, values_AN=acc_AN, worst=chance, **shared
-            ),
-            Measure(metric="margin", unit="nats", higher_is_better=True, values_AN=np.stack(margin, axis=1), **shared),
-        ]
+            measure("acc", "share of items", choices.right_AN, chance),
+            measure("prob", "probability", choices.prob_AN),
+            measure("margin", "nats", choices.margin_AN),
+        ], [choices.calibration_error(self.item_documents, subset=self.subset, task=self.name)]
 
 
 def context_tasks(

@@ -1,31 +1,30 @@
 """Find and build lm-eval tasks: by name, or from a YAML file in lm-eval's format.
 
 In a YAML file of ours, relative `data_files` are meant from the file's own folder (lm-eval itself would take the
-working directory). `metadata.document` and `metadata.band` name the fields of a row that hold what a bootstrap
-resamples and the band it is reported in; without them every row is its own document.
+working directory). What `metadata` may say of its rows: harness.score.questions.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import datasets
-from lm_eval.api.instance import Instance
-from lm_eval.api.samplers import get_sampler
 from lm_eval.api.task import Task
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from harness.config import EvalConfig, TaskOptions
+from harness.config import EvalConfig
 from harness.errors import UserError
 from harness.score.encode import Encoder
-from harness.score.tasks import Question, TaskItems
+from harness.score.examples import Prompting
+from harness.score.questions import questions
+from harness.score.tasks import TaskItems
 
 log = logging.getLogger(__name__)
 SUITES = Path(__file__).parent.parent / "data" / "suites"
@@ -133,17 +132,11 @@ def _absolute(files: Any, folder: Path) -> Any:
 
 
 def _items(subset: str, task: Any, config: EvalConfig, encoder: Encoder, vocab_size: int) -> TaskItems:
-    options = config.task_options.get(task.task_name, TaskOptions())
-    shots = config.num_fewshot if options.num_fewshot is None else options.num_fewshot
-    sampler = options.sampler or config.sampler
-    limit = config.limit if options.limit is None else options.limit
-    if shots is not None:
-        task.set_config("num_fewshot", shots)
+    prompting = Prompting.of(config, task.task_name)
     try:
-        if sampler:
-            task.sampler = get_sampler(sampler)(list(task.fewshot_docs()))
-        task.set_fewshot_seed(config.seed)
-        task.build_all_requests(limit=limit)
+        shots = prompting.build(task, encoder.tokenizer)
+    except UserError:
+        raise
     except Exception as error:  # whatever its templates and rows, or too few examples, make lm-eval raise
         raise UserError(
             f"eval: no requests can be made of task {task.task_name} with {task.config.num_fewshot or 0} examples: "
@@ -154,48 +147,10 @@ def _items(subset: str, task: Any, config: EvalConfig, encoder: Encoder, vocab_s
             "%s has no split for its examples: they are questions, the one asked among them. Set fewshot_split.",
             task.task_name,
         )
-    questions = list(_questions(task))
-    return TaskItems(subset, task.task_name, task, questions, encoder, vocab_size, sampler or "default")
+    asked = list(questions(task, shots))
+    return TaskItems(subset, task.task_name, task, asked, encoder, vocab_size, prompting)
 
 
 def _has_examples(task: Any) -> bool:
     """Whether few-shot examples are other rows than the question: another split, or its own without the question."""
     return bool(task.fewshot_cfg.split or task.has_training_docs() or task.has_validation_docs())
-
-
-def _questions(task: Any) -> Iterator[Question]:
-    by_doc: dict[int, list[Instance]] = defaultdict(list)
-    for instance in task.instances:
-        by_doc[instance.doc_id].append(instance)
-    fields = task.config.metadata or {}
-    for doc_id, instances in by_doc.items():
-        instances.sort(key=lambda instance: instance.idx)
-        doc = instances[0].doc
-        yield Question(
-            doc=doc,
-            instances=instances,
-            gold=_gold(task, doc, str(doc_id)),
-            item=str(doc_id),
-            document=str(doc.get(fields.get("document"), doc_id)),
-            band=str(doc.get(fields.get("band"), "")),
-        )
-
-
-def _gold(task: Any, doc: dict[str, Any], item: str) -> list[int]:
-    """Indices of the right choices; empty where the task has no choices."""
-    if task.OUTPUT_TYPE != "multiple_choice":
-        return []
-    choices = task.doc_to_choice(doc)
-    target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
-    gold: list[Any] = [choices.index(t) if isinstance(t, str) and t in choices else t for t in _listed(target)]
-    if len(choices) < 2:
-        raise UserError(f"{task.task_name}, item {item}: {len(choices)} choice, but at least two are needed.")
-    if not all(str(choice).strip() for choice in choices):
-        raise UserError(f"{task.task_name}, item {item}: one of its choices is empty: {choices}.")
-    if not gold or not all(isinstance(g, int) and 0 <= g < len(choices) for g in gold):
-        raise UserError(f"{task.task_name}, item {item}: right answer {target!r} is not among {len(choices)} choices.")
-    return gold
-
-
-def _listed(target: Any) -> list[Any]:
-    return list(target) if isinstance(target, list) else [target]

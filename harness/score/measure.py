@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,7 +42,10 @@ def bands(measure: Measure) -> list[str]:
 
 @dataclass
 class Summary:
-    """A metric that is no mean over items (F1, correlation, word perplexity): one value an arm, no interval."""
+    """A metric that is no mean over items (F1, correlation, word perplexity): one value an arm.
+
+    `weighted`, where it is cheap: item weights [R, N] to values [R, A], so that documents can be resampled.
+    """
 
     subset: str
     task: str
@@ -51,6 +54,8 @@ class Summary:
     higher_is_better: bool
     value_A: np.ndarray
     n_items: int
+    documents: Sequence[str] = ()
+    weighted: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass
@@ -62,6 +67,8 @@ class Results:
     protocol: dict[str, Any] = field(default_factory=dict)
     data_hash: str = ""
     template_hash: str = ""
+    popularity: Sequence[float | None] = ()  # of every item, where it is known
+    shots: Sequence[Sequence[int]] = ()  # of every item: rows of its examples
 
 
 class Scorable(Protocol):

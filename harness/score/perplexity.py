@@ -4,6 +4,9 @@ The same model has many perplexities: Llama-2-7B on WikiText-2 is 5.47 at a wind
 8.79 as word perplexity. Window, stride, joiner, BOS rule and the fate of a short last window are therefore part of
 the result. Every token is scored at most once; its value is -log p in nats, and perplexity is exp of the mean over
 tokens. The first token of a text, and a BOS, are never scored.
+
+Word perplexity is exp of the mean over words: what stands between blanks in the text. Where only a part of the tokens
+is scored, that part of the words is counted. It compares models with different tokenizers, token perplexity does not.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import numpy as np
 from harness.config import BosRule, LastWindow, PerplexityConfig
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
-from harness.score.measure import Measure, Results, by_sequence, digest
+from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
 
 SHIPPED = Path(__file__).parent.parent / "data" / "prose"
@@ -36,8 +39,7 @@ class TextWindows:
     documents: list[str]
     data_hash: str
     vocab_size: int
-    n_words: int
-    n_bytes: int
+    tokens_per_word: float
     subset: str = field(init=False)
     name: str = field(init=False)
     is_text: bool = field(init=False, default=True)
@@ -75,7 +77,23 @@ class TextWindows:
             ),
             Measure(metric="kl", unit="nats/token", values_AN=kl_AN, **shared),
         ]
-        return Results(measures, protocol=self._protocol(), data_hash=self.data_hash)
+        return Results(measures, [self._word_perplexity(nll_AN * n_N, n_N)], self._protocol(), self.data_hash)
+
+    def _word_perplexity(self, sum_AN: np.ndarray, n_N: np.ndarray) -> Summary:
+        def perplexity(weight_RN: np.ndarray) -> np.ndarray:
+            return np.exp(weight_RN @ sum_AN.T / (weight_RN @ n_N)[:, None] * self.tokens_per_word)
+
+        return Summary(
+            subset=self.subset,
+            task=self.name,
+            metric="word_perplexity",
+            unit="per word",
+            higher_is_better=False,
+            value_A=perplexity(np.ones((1, len(n_N))))[0],
+            n_items=len(n_N),
+            documents=self.documents,
+            weighted=perplexity,
+        )
 
     @property
     def item_documents(self) -> list[str]:
@@ -117,10 +135,11 @@ def read_text(config: PerplexityConfig, base: Path) -> str:
 def cut_text(text: str, config: PerplexityConfig, tokenizer: Any, vocab_size: int) -> TextWindows:
     """Tokenize a text and cut it into windows. UserError where it is too short for one."""
     encode = _encoder(config, tokenizer)
+    parts = [encode(part) for part in _split(text, config.document_regex)]
     found = [
         (window, f"document{number}" if config.document_regex else "")
-        for number, part in enumerate(_split(text, config.document_regex))
-        for window in islice(cut(encode(part), config), config.max_windows_per_document or None)
+        for number, part in enumerate(parts)
+        for window in islice(cut(part, config), config.max_windows_per_document or None)
     ][: config.max_windows or None]
     sequences = [window for window, _ in found]
     documents = [document or f"window{n}" for n, (_, document) in enumerate(found)]
@@ -130,7 +149,8 @@ def cut_text(text: str, config: PerplexityConfig, tokenizer: Any, vocab_size: in
             "Set a smaller eval.perplexity.window, or eval.perplexity.last_window=score."
         )
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return TextWindows(config, sequences, documents, digest, vocab_size, len(text.split()), len(text.encode()))
+    tokens_per_word = sum(map(len, parts)) / len(text.split())
+    return TextWindows(config, sequences, documents, digest, vocab_size, tokens_per_word)
 
 
 def cut(ids: list[int], config: PerplexityConfig) -> Iterator[TokenSequence]:

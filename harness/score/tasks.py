@@ -2,8 +2,11 @@
 
 The requests of a task are built once and turned into token sequences. For every arm the log-probabilities are played
 back into the task's own `process_results`, so whatever it computes (accuracy, mutual information, perplexities) is
-its own. Beside its metrics stand two that resolve a loss at small item counts: `nll`, -log p of the right answer per
-token, and `margin`, log p of the right answer minus that of the best wrong one.
+its own. Beside its metrics stand `nll`, -log p of the right answer per token, and KL and agreement on its tokens; with
+choices `prob`, `margin` and `ece` (harness.score.choices).
+
+A task that writes text has its answers written by harness.score.generate. Its nll and KL are those of the reference
+answer (the first, where there are several) after the same prompt, so that such a task can be attributed too.
 """
 
 from __future__ import annotations
@@ -16,34 +19,29 @@ import numpy as np
 
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
+from harness.score.choices import PROTOCOL, Choices
 from harness.score.encode import Encoder
+from harness.score.examples import Prompting
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
+from harness.score.questions import Question
 from harness.stream import Scores
 
 UNITS = {
     "nll": "nats/token",
+    "prob": "probability",
     "margin": "nats",
     "kl": "nats/token",
     "acc": "share of items",
     "acc_norm": "share of items",
+    "exact_match": "share of items",
 }
+OURS = ("nll", "kl", "margin", "prob")
 LOWER_IS_BETTER = ("nll", "kl")
 TEMPLATE = (
     "doc_to_text", "doc_to_target", "doc_to_choice", "description", "target_delimiter", "fewshot_delimiter",
-    "num_fewshot", "fewshot_split", "output_type", "repeats",
+    "num_fewshot", "fewshot_split", "output_type", "repeats", "generation_kwargs", "filter_list",
 )  # fmt: skip
-
-
-@dataclass
-class Question:
-    """One document of a task: its requests and what is known of it."""
-
-    doc: dict[str, Any]
-    instances: list[Any]  # lm_eval Instances
-    gold: list[int]  # right choices; empty where the task has none
-    item: str
-    document: str
-    band: str
+WRITES = "generate_until"
 
 
 @dataclass
@@ -56,9 +54,10 @@ class TaskItems:
     questions: list[Question]
     encoder: Encoder
     vocab_size: int
-    sampler: str = "default"
+    prompting: Prompting
     is_text: bool = False
     sequences: list[TokenSequence] = field(default_factory=list)
+    answers: list[list[str]] = field(default_factory=list)  # by arm, of `writes`; filled by harness.score.generate
     _spans: dict[int, range] = field(default_factory=dict)  # sequences of a request, by id(instance)
 
     def __post_init__(self) -> None:
@@ -68,18 +67,29 @@ class TaskItems:
                 self._spans[id(instance)] = range(len(self.sequences), len(self.sequences) + len(made))
                 self.sequences += made
 
+    @property
+    def writes(self) -> list[Any]:
+        """Requests for text, in order."""
+        return [i for q in self.questions for i in q.instances if i.request_type == WRITES]
+
     def _encode(self, instance: Any, question: Question) -> list[TokenSequence]:
         item = f"{self.name}, item {question.item}"
         if instance.request_type == "loglikelihood":
             return [self.encoder.pair(*instance.args, item=item)]
         if instance.request_type == "loglikelihood_rolling":
             return self.encoder.rolling(instance.args[0], item)
-        raise UserError(
-            f"{self.name} asks for {instance.request_type}, which needs a whole model, not only its log-probabilities."
-        )
+        if instance.request_type == WRITES:
+            return [self.encoder.pair(instance.args[0], self._reference(question), item)]
+        raise UserError(f"{self.name} asks for {instance.request_type}, which no arm can answer.")
+
+    def _reference(self, question: Question) -> str:
+        """The answer that a text is compared with, or the first of them."""
+        target = self.task.doc_to_target(question.doc)
+        delimiter = "" if self.prompting.chat_template else self.task.config.target_delimiter
+        return f"{delimiter}{target[0] if isinstance(target, list) else target}"
 
     def results(self, scores: Scores) -> Results:
-        """The task's own metrics, and nll, margin and KL of the right answer."""
+        """The task's own metrics, and ours beside them."""
         starts = slots(self.sequences)
         sums = {
             "logp": by_sequence(scores.logp_AS, starts),
@@ -89,24 +99,38 @@ class TaskItems:
         }
         values: dict[str, list[Any]] = defaultdict(list)  # metric -> arm -> question
         for arm in range(len(scores.logp_AS)):
-            for metric, column in self._play_back(sums["logp"][arm], sums["misses"][arm] == 0).items():
+            for metric, column in self._play_back(arm, sums["logp"][arm], sums["misses"][arm] == 0).items():
                 values[metric].append(column)
-        kl_AN, agree_AN, tokens_N = self._right_answers(sums, np.diff(starts))
-        values["nll"] = list(-self._gold_sum(sums["logp"]) / tokens_N)
-        values["kl"] = list(kl_AN)
-        if margin := self._margins(sums["logp"]):
-            values["margin"] = margin
+        tokens_N = self._gold_sum(np.diff(starts)[None])[0]
+        kl_AN, agree_AN = (self._gold_sum(sums[name]) / tokens_N for name in ("kl", "agree"))
+        logp_AN = self._gold_sum(sums["logp"])
+        values |= {"nll": list(-logp_AN / tokens_N), "kl": list(kl_AN)}
+        choices = self._choices(sums["logp"])
+        if choices:
+            values |= {"prob": list(choices.prob_AN), "margin": list(choices.margin_AN)}
+        elif self.task.OUTPUT_TYPE != "loglikelihood_rolling":
+            values["prob"] = list(np.exp(logp_AN))
         measures, summaries = self._sort_out(values, kl_AN, agree_AN, tokens_N)
-        return Results(measures, summaries, self._protocol(), self._data_hash(), self._template_hash())
+        if choices:
+            summaries.append(choices.calibration_error(self.item_documents, subset=self.subset, task=self.name))
+        return Results(
+            measures,
+            summaries,
+            self._protocol(),
+            self._data_hash(),
+            self._template_hash(),
+            [q.popularity for q in self.questions],
+            [q.shots for q in self.questions],
+        )
 
-    def _play_back(self, logp_S: np.ndarray, greedy_S: np.ndarray) -> dict[str, list[Any]]:
+    def _play_back(self, arm: int, logp_S: np.ndarray, greedy_S: np.ndarray) -> dict[str, list[Any]]:
         """One arm's answers through the task's filters and metrics: metric -> one value a question."""
+        texts = iter(self.answers[arm]) if self.writes else iter(())
         for question in self.questions:
             for instance in question.instances:
-                span = self._spans[id(instance)]
-                total = float(logp_S[span.start : span.stop].sum())
-                rolling = instance.request_type == "loglikelihood_rolling"
-                answer = total if rolling else (total, bool(greedy_S[span.start]))
+                answer = (
+                    next(texts) if instance.request_type == WRITES else self._likelihood(instance, logp_S, greedy_S)
+                )
                 instance.resps = [answer] * (instance.repeats or 1)
                 instance.filtered_resps = {}
         self.task.apply_filters()
@@ -117,6 +141,11 @@ class TaskItems:
                 for metric, value in self.task.process_results(question.doc, answers).items():
                     columns[metric if name == "none" else f"{metric},{name}"].append(value)
         return columns
+
+    def _likelihood(self, instance: Any, logp_S: np.ndarray, greedy_S: np.ndarray) -> Any:
+        span = self._spans[id(instance)]
+        total = float(logp_S[span.start : span.stop].sum())
+        return total if instance.request_type == "loglikelihood_rolling" else (total, bool(greedy_S[span.start]))
 
     def _gold_spans(self) -> list[range]:
         """Sequences of the right answer; all of a question's where it has no choices."""
@@ -129,21 +158,15 @@ class TaskItems:
     def _gold_sum(self, sums_AS: np.ndarray) -> np.ndarray:
         return np.stack([sums_AS[:, s.start : s.stop].sum(1) for s in self._gold_spans()], axis=1)
 
-    def _right_answers(self, sums: dict[str, np.ndarray], n_S: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        tokens_N = self._gold_sum(n_S[None])[0]
-        return self._gold_sum(sums["kl"]) / tokens_N, self._gold_sum(sums["agree"]) / tokens_N, tokens_N
-
-    def _margins(self, logp_AS: np.ndarray) -> list[np.ndarray] | None:
+    def _choices(self, logp_AS: np.ndarray) -> Choices | None:
+        """Log-likelihoods by question; None where one has no wrong choice."""
         columns = []
         for question in self.questions:
             choices = self.task.doc_to_choice(question.doc) if question.gold else []
-            firsts = [self._spans[id(i)].start for i in question.instances[: len(choices)]]
-            wrong = [s for n, s in enumerate(firsts) if n not in question.gold]
-            if not question.gold or not wrong:
+            if len(set(question.gold)) == len(choices):
                 return None
-            right = logp_AS[:, [firsts[g] for g in question.gold]].max(1)
-            columns.append(right - logp_AS[:, wrong].max(1))
-        return list(np.stack(columns, axis=1))
+            columns.append(logp_AS[:, [self._spans[id(i)].start for i in question.instances[: len(choices)]]])
+        return Choices(columns, [question.gold for question in self.questions])
 
     def _sort_out(
         self, values: dict[str, list[Any]], kl_AN: np.ndarray, agree_AN: np.ndarray, tokens_N: np.ndarray
@@ -162,11 +185,11 @@ class TaskItems:
                     subset=self.subset,
                     task=self.name,
                     metric=metric,
-                    unit=UNITS.get(metric, ""),
+                    unit=UNITS.get(metric.split(",")[0], ""),
                     higher_is_better=better,
                     values_AN=np.array([list(column) for column in columns], dtype=float),
                     items=[q.item for q in self.questions],
-                    documents=[q.document for q in self.questions],
+                    documents=self.item_documents,
                     bands=[q.band for q in self.questions],
                     n_tokens=tokens_N,
                     weights_N=np.ones(len(self.questions)),
@@ -179,7 +202,7 @@ class TaskItems:
 
     def _aggregation(self, metric: str) -> str | None:
         """Name of lm-eval's aggregation; None for our own metrics."""
-        how = self.task.aggregation().get(metric.split(",")[0]) if metric not in ("nll", "kl", "margin") else None
+        how = self.task.aggregation().get(metric.split(",")[0]) if metric not in OURS else None
         return None if how is None else how.__name__
 
     def _worst(self, metric: str) -> float:
@@ -196,17 +219,23 @@ class TaskItems:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of prompts, data and token ids."""
-        return digest([self._data_hash(), self._template_hash(), [(s.tokens, s.start) for s in self.sequences]])
+        """Hash of prompts, data, token ids, and of what turns their scores into rows."""
+        metrics = [m.get("metric") for m in self.task.config.metric_list or []]
+        facts = [(q.document, q.band, q.popularity) for q in self.questions]
+        tokens = [(s.tokens, s.start) for s in self.sequences]
+        return digest([self._data_hash(), self._template_hash(), tokens, facts, list(map(str, metrics))])
 
     def _protocol(self) -> dict[str, Any]:
         return {
             "num_fewshot": self.task.config.num_fewshot or 0,
-            "sampler": self.sampler,
+            "sampler": self.prompting.sampler or "default",
+            "shots": digest([q.shots for q in self.questions]) if any(q.shots for q in self.questions) else "none",
+            "chat_template": self.prompting.dress(self.encoder.tokenizer),
             "bos": self.encoder.bos,
             "output_type": str(self.task.OUTPUT_TYPE),
             "target_delimiter": self.task.config.target_delimiter,
             "acc_norm": "log-likelihood over characters of the choice",
+            **(PROTOCOL if self.task.OUTPUT_TYPE == "multiple_choice" else {"prob": "of the whole answer"}),
             "version": str(self.task.VERSION),
         }
 
@@ -215,4 +244,5 @@ class TaskItems:
 
     def _template_hash(self) -> str:
         config = self.task.dump_config()
-        return digest([{k: config.get(k) for k in TEMPLATE}, self.sampler])
+        dress = self.prompting.dress(self.encoder.tokenizer)
+        return digest([{k: config.get(k) for k in TEMPLATE}, self.prompting.sampler or "default", dress])

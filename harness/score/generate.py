@@ -1,0 +1,94 @@
+"""Tasks that write text: every arm as a whole model, greedy, in batches, by lm-eval's own HF backend.
+
+Prompts are cut, padded on the left and stopped as lm-eval does it; what it returns is played back into the task's
+filters and metrics (harness.score.tasks). Sampling is refused: two arms would differ by luck. A greedy answer may flip
+where two tokens are all but equal, so batches are the same in every arm.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils import normalize_gen_kwargs
+
+from harness.calibration import Calibration
+from harness.config import BosUse, CalibConfig
+from harness.errors import UserError
+from harness.materialize import check_materialize, materialized
+from harness.model.load import Model
+from harness.plan import Arm
+from harness.score.measure import Scorable
+from harness.score.tasks import TaskItems
+from harness.weigh import Weigher
+
+log = logging.getLogger(__name__)
+MOST_TOKENS = 256  # of an answer, where the task names no bound: lm-eval's own default
+
+
+def writing(work: Sequence[Scorable]) -> list[TaskItems]:
+    """The tasks that ask for text."""
+    return [task for task in work if isinstance(task, TaskItems) and task.writes]
+
+
+def check_writing(work: Sequence[Scorable], arms: Sequence[Arm], calib: CalibConfig) -> None:
+    """UserError for text that cannot be asked for: sampled, too long, or of an arm that is no whole model."""
+    tasks = writing(work)
+    if tasks:
+        check_materialize(arms, calib)
+    for task in tasks:
+        for request in task.writes:
+            _check(task, *request.args)
+
+
+def _check(task: TaskItems, prompt: str, settings: dict[str, Any]) -> None:
+    asked = _asked(settings)
+    if asked.get("do_sample") or asked.get("num_beams", 1) > 1:
+        raise UserError(f"eval: task {task.name} samples its answers. Set generation_kwargs.do_sample: false.")
+    length, room = len(task.encoder.encode(prompt)), task.encoder.max_length - asked["max_gen_toks"]
+    if length > room:
+        raise UserError(
+            f"{task.name}: a prompt of {length} tokens and an answer of {asked['max_gen_toks']}, but the model has "
+            f"{task.encoder.max_length} positions. Lower generation_kwargs.max_gen_toks or the number of examples."
+        )
+
+
+def write_answers(
+    work: Sequence[Scorable],
+    model: Model,
+    arms: Sequence[Arm],
+    weigher: Weigher,
+    calibration: Calibration | None,
+    batch_tokens: int,
+) -> None:
+    """Fill `answers` of every task that writes text: a list for each arm."""
+    tasks = writing(work)
+    writers = [_writer(model, task, batch_tokens) for task in tasks]  # here: it ties the head to the embedding
+    for task in tasks:
+        task.answers = []
+    for arm in arms if tasks else ():
+        with materialized(model, arm, weigher, calibration):
+            for task, writer in zip(tasks, writers, strict=True):
+                task.answers.append(writer.generate_until(task.writes, disable_tqdm=True))
+                log.info("%s: arm %s wrote %d answers", task.name, arm.name, len(task.writes))
+
+
+def _writer(model: Model, task: TaskItems, batch_tokens: int) -> Any:
+    """lm-eval's backend around the model, with as many answers at once as fit `batch_tokens`."""
+    backend: Any = HFLM  # being registered hides its signature
+    encoder = task.encoder
+    longest = max(len(encoder.encode(prompt)) + _asked(settings)["max_gen_toks"] for prompt, settings in
+                  (request.args for request in task.writes))  # fmt: skip
+    return backend(
+        pretrained=model.module,
+        tokenizer=encoder.tokenizer,
+        batch_size=max(1, batch_tokens // longest),
+        max_length=encoder.max_length,
+        add_bos_token={BosUse.auto: None, BosUse.always: True, BosUse.never: False}[encoder.bos],
+    )
+
+
+def _asked(settings: dict[str, Any]) -> Any:
+    return normalize_gen_kwargs(settings, MOST_TOKENS)

@@ -1,0 +1,127 @@
+"""Text written by an arm is what lm-eval's own backend writes with the same weights, and is scored by lm-eval."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lm_eval.models.huggingface import HFLM
+
+from harness.errors import UserError
+from harness.materialize import materialized
+from harness.model.byte_tokenizer import byte_tokenizer
+from harness.model.load import Model, open_model
+from harness.model.sites import read_site, write_site
+from harness.pipeline import all_arms, run
+from harness.plan import resolve
+from harness.quantize import quantize
+from harness.report.tables import read_report
+from harness.weigh import Weigher
+from tests.model.architectures import tiny
+from tests.runs import composed
+from tests.score.questions import write_task
+
+IDS = torch.arange(3, 23)[None]
+WRITE = {
+    "output_type": "generate_until",
+    "doc_to_choice": None,
+    "doc_to_target": "{{choices[gold]}}",
+    "generation_kwargs": {"until": ["\n"], "max_gen_toks": 6, "do_sample": False},
+    "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+}
+SPLIT = ("+exp=int4_split", "model=tiny", "eval=none", "attribute.resamples=200", "design.noise_draws=1")
+
+
+def by_hand(config, block):
+    """A module of its own whose sites were quantized one by one."""
+    module = open_model(config.model).module
+    model = Model.from_module(module, byte_tokenizer())
+    with torch.no_grad():
+        for site in (s for s in model.sites if block in (s.block, "both")):
+            layer = model.layers[site.layer]
+            write_site(layer, site, quantize(read_site(layer, site), getattr(config.quant, site.block)).dequantize())
+    return module
+
+
+def replies(module, prompts, batch_size):
+    backend = HFLM(pretrained=module, tokenizer=byte_tokenizer(), batch_size=batch_size)
+    instances = [type("Request", (), {"args": (p, WRITE["generation_kwargs"])}) for p in prompts]
+    return backend.generate_until(instances, disable_tqdm=True)
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """A task whose right answers are what base would write, and the prompts."""
+    prompts = [f"{word}:" for word in ("red", "a long blue one", "green", "no")]
+    right = replies(open_model(composed(*SPLIT).model).module, prompts, 4)
+    rows = [{"query": p, "choices": [r or "none", "other"], "gold": 0} for p, r in zip(prompts, right, strict=True)]
+    return write_task(tmp_path, rows=rows, **WRITE), prompts, [row["choices"][0] for row in rows]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 2048])
+def test_every_arm_writes_what_lm_eval_writes_with_its_weights(tmp_path, asked, batch_tokens):
+    spec, prompts, right = asked
+    config = composed(*SPLIT, f"eval.general=[{spec}]", f"engine.batch_tokens={batch_tokens}")
+    folder = run(config, tmp_path).folder
+    assert folder is not None
+    items = pd.read_parquet(folder / "items.parquet")
+    exact = items[items["metric"] == "exact_match"]
+    assert (exact.loc[exact["arm"] == "base", "value"] == 1).all()
+    for arm in ("ffn", "attention", "both"):
+        want = [float(t == r) for t, r in zip(replies(by_hand(config, arm), prompts, 4), right, strict=True)]
+        assert list(exact.loc[exact["arm"] == arm, "value"]) == want, arm
+    report = read_report(folder / "report.csv")
+    assert {"exact_match", "nll", "kl", "prob"} == set(report["metric"])
+    assert report.loc[report["metric"] == "nll", "loss"].notna().sum() == 4
+    changed = exact[exact["arm"] == "both"]["value"]
+    assert changed.mean() < 1  # a random model's int4 answers differ, so the comparison above means something
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "phi3", "mixtral"])
+def test_a_materialized_arm_is_the_model_with_its_weights_and_leaves_it_as_it_was(kind):
+    module = tiny(kind)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    base = module(IDS, use_cache=False).logits
+    model = Model.from_module(module, byte_tokenizer())
+    config = composed("+exp=int4_split", "quant.ffn.group_size=32", "quant.attention.group_size=32",
+                      "quant.head.method=rtn", "quant.head.group_size=32", "design.noise_draws=1")  # fmt: skip
+    arms = {arm.name: arm for arm in all_arms(config, model, resolve(model.all_sites, config.quant).plan)}
+    for arm in arms.values():
+        with materialized(model, arm, Weigher(model.sites)) as whole:
+            logits = whole(IDS, use_cache=False).logits
+        assert torch.equal(logits, base) == (not arm.key)
+    with materialized(model, arms["ffn"], Weigher(model.sites)) as whole:
+        got = whole(IDS, use_cache=False).logits
+    with torch.no_grad():
+        for site in arms["ffn"].plan:
+            layer = model.layers[site.layer] if site.layer < len(model.layers) else module
+            write_site(layer, site, quantize(read_site(layer, site), config.quant.ffn).dequantize())
+    assert torch.allclose(module(IDS, use_cache=False).logits, got, atol=1e-6)
+    module.load_state_dict(before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "words"),
+    [
+        ({"generation_kwargs": {"until": ["."], "do_sample": True, "temperature": 0.7}}, (), "own samples its answers"),
+        ({"generation_kwargs": {"until": ["."], "max_gen_toks": 4000}}, (), "an answer of 4000, but the model has"),
+        ({}, ("quant.ffn.method=gptq", "calib.keep=false"), "calib.keep=true"),
+        ({}, ("quant.ffn.method=gptq", "calib.inputs=quantized"), "cannot write text"),
+    ],
+)
+def test_text_that_cannot_be_had_is_refused_before_anything_is_scored(tmp_path, changes, more, words):
+    spec = write_task(tmp_path, **{**WRITE, **changes})
+    config = composed(*SPLIT, f"eval.general=[{spec}]", "calib.samples=2", "calib.length=32", *more)
+    with pytest.raises(UserError, match=words):
+        run(config, tmp_path)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_calibrated_arm_writes_with_the_statistics_that_scoring_left(tmp_path, asked):
+    spec, _, _ = asked
+    more = ("quant.ffn.method=gptq", "calib.samples=4", "calib.length=32", f"eval.general=[{spec}]")
+    folder = run(composed(*SPLIT, *more), tmp_path).folder
+    assert folder is not None
+    items = pd.read_parquet(folder / "items.parquet")
+    assert np.isfinite(items["value"]).all() and json.loads((folder / "result.json").read_text())["status"] == "done"
