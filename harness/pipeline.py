@@ -33,7 +33,7 @@ from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, 
 from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
 from harness.preflight import preflight
-from harness.report.cells import arm_cells, arm_facts, peak_bytes, reset_peak, run_cells, site_rows, versions
+from harness.report.cells import arm_cells, peak_bytes, reset_peak, run_cells, site_rows, versions
 from harness.report.run_page import write_run_report
 from harness.report.tables import Sheet, read_report, write_table
 from harness.reuse import Reuse, protocol, reusable
@@ -260,7 +260,7 @@ def attribution(
     arms: Sequence[Arm], measures: Sequence[Measure], weigher: Weigher, options: AttributeConfig
 ) -> pd.DataFrame:
     """attribution.csv: every effect that the design's arms allow, by task, subset and metric."""
-    bits = {name: fact["bits_per_weight"] for arm in arms for name, fact in arm_facts(arm, weigher).items()}
+    bits = {name: fact["bits_per_weight"] for arm in arms for name, fact in weigher.facts_of(arm).items()}
     noise = [arm.name for arm in arms if arm.is_noise]
     return to_frame(attribute([scores_of(m, arms) for m in measures], game_of(arms, bits), options, noise))
 

@@ -58,6 +58,10 @@ class Weighs(Protocol):
         """The sites that compute in another way instead."""
         ...
 
+    def note(self, arms: Sequence[str], treatment: Treatment, /) -> None:
+        """What was just made belongs to these arms only."""
+        ...
+
 
 class Calibrates(Protocol):
     """Gives calibration tokens, and makes statistics of what enters a layer's sites: harness.calibration."""
@@ -224,6 +228,8 @@ class Stream:
             scored = trunk.scored if last else trunk.scored.copy()
             calib = {draw: trunk.calib[draw] if last else trunk.calib[draw].copy() for draw in self._draws(arms)}
             with self._in_order(index, layer, treatment, stats, trunk.calib):
+                if self.calibration and self.calibration.sequential:
+                    self.weigher.note([self.arms[a].name for a in arms], treatment)
                 for states in (scored, *calib.values()):
                     states.push(index, layer)
             self._check(scored.hidden, f"activations after layer {index}", arms)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from harness.expert_inputs import nothing_known, too_few
 from harness.live import Linear, cast_forward, int8_forward
 from harness.model.sites import Site, read_site
-from harness.plan import Cast, Noise, Recipe, Splice, Treatment, computes
+from harness.plan import Arm, Cast, Noise, Recipe, Splice, Treatment, computes
 from harness.quantize import Factor, InputStats, Quantized, factor_key, factorize, pair_scale, quantize
 from harness.quantize.llm_int8 import int8_weight
 from harness.scheme import Indivisible, Method, Scheme
@@ -32,11 +32,15 @@ SiteStats = Mapping[Site, InputStats]
 
 @dataclass
 class Weigher:
-    """Quantizes sites on demand. `facts` has one record for every (site name, scheme, draw) that was asked for."""
+    """Quantizes sites on demand. `facts` has one record for every (site name, scheme, draw) that was asked for.
+
+    Where every arm is calibrated on its own quantized layers, `own_facts` has one for every (arm, site name).
+    """
 
     sites: Sequence[Site] = ()  # all block sites of the model: AWQ's pair groups are found among them
     indivisible: Indivisible = Indivisible.error
     facts: dict[tuple[str, Scheme, int], dict[str, Any]] = field(default_factory=dict)
+    own_facts: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     _layer: int | None = None
     _kept: dict[Any, Any] = field(default_factory=dict)
 
@@ -58,6 +62,26 @@ class Weigher:
     def forwards(self, treatment: Treatment, layer: nn.Module) -> dict[Site, Linear]:
         """The sites of a treatment that compute in another way instead (harness.live)."""
         return {site: self._forward(site, recipe, layer) for site, recipe, _ in treatment if computes(recipe)}
+
+    def note(self, arms: Sequence[str], treatment: Treatment) -> None:
+        """What was just made for a treatment belongs to these arms only: to be told before others are made."""
+        for site, recipe, draw in treatment:
+            if isinstance(recipe, Scheme):
+                fact = self.facts[site.name, recipe, draw]
+            elif isinstance(recipe, Splice):
+                fact = self._kept["facts", site, recipe.scheme]
+            else:
+                continue
+            self.own_facts |= {(arm, site.name): fact for arm in arms}
+
+    def facts_of(self, arm: Arm) -> dict[str, dict[str, Any]]:
+        """What is known of every quantized site of an arm, by site name; nothing for noise."""
+        schemes = ((site.name, r.scheme if isinstance(r, Splice) else r, draw) for site, r, draw in arm.key)
+        return {
+            name: self.own_facts.get((arm.name, name)) or self.facts[name, scheme, draw]
+            for name, scheme, draw in schemes
+            if isinstance(scheme, Scheme)
+        }
 
     def _forward(self, site: Site, recipe: Recipe, layer: nn.Module) -> Linear:
         w_OI = read_site(layer, site)
@@ -82,9 +106,12 @@ class Weigher:
             w_OI = read_site(layer, site)
             q = self._quantized(site, scheme, w_OI, layer, stats)
             q_OI = q.dequantize()
-            self.facts[site.name, scheme, draw] = _facts(site, scheme, q, w_OI.float(), q_OI, stats.get(site))
+            fact = _facts(site, scheme, q, w_OI.float(), q_OI, stats.get(site))
+            self.facts[site.name, scheme, draw] = fact
             made_OI = q_OI.to(w_OI.dtype)
-            self._kept.setdefault(("first", site, scheme), made_OI)  # by the block's own arm, which comes before others
+            # By the block's own arm, which comes before others: for Splice.
+            self._kept.setdefault(("first", site, scheme), made_OI)
+            self._kept.setdefault(("facts", site, scheme), fact)
             return made_OI
 
         return self._once(("weight", site, scheme), stats.get(site), make)

@@ -25,7 +25,7 @@ from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.load import Model
 from harness.model.sites import find_sites
 from harness.packs import batches, pack_trees, slots
-from harness.plan import resolve
+from harness.plan import Arm, Splice, resolve
 from harness.quantize import InputStats, quantize
 from harness.scheme import Scheme
 from harness.stream import Stream
@@ -213,6 +213,21 @@ def test_sequential_statistics_see_the_arms_own_quantized_layers():
     assert np.abs(own.logp_AS[3] - clean.logp_AS[3]).max() > 1e-4
     alone, _ = streamed(module, [arms[0], arms[1]], calibration_of(module, sequential=True)[0])
     np.testing.assert_array_equal(alone.logp_AS[1], own.logp_AS[1])
+
+
+def test_with_sequential_statistics_every_arm_has_facts_of_its_own():
+    module = tiny()
+    base, ffn, attention, both = calibrated_arms(module, damp=0.1)
+    splice = Arm("spliced", frozenset(), {site: Splice(scheme) for site, scheme in both.plan.items()}, control=True)
+    arms = [base, ffn, attention, both, splice]
+    _, together = streamed(module, arms, calibration_of(module, sequential=True)[0])
+    for arm in arms[1:4]:
+        _, alone = streamed(module, [base, arm], calibration_of(module, sequential=True)[0])
+        assert together.facts_of(arm) == alone.facts_of(arm)
+    assert together.facts_of(splice) == together.facts_of(ffn) | together.facts_of(attention)
+    name = "layers.1.ffn.up"  # behind a layer that the two arms treat differently
+    error = "relative_output_error"
+    assert together.facts_of(ffn)[name][error] != together.facts_of(both)[name][error]
 
 
 def test_kept_statistics_give_the_same_weights_and_push_no_token(tmp_path):

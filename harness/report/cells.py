@@ -19,7 +19,7 @@ import harness
 from harness.config import RunConfig
 from harness.ledger.weights import model_bytes
 from harness.model.load import Model
-from harness.plan import Arm, Splice
+from harness.plan import Arm
 from harness.scheme import BLOCKS, Scheme
 from harness.supported import wants_inputs
 from harness.weigh import Weigher
@@ -61,7 +61,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
 
 def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, Any]) -> dict[str, Any]:
     """What an arm quantizes, what its weights take, and where its inputs came from."""
-    facts = arm_facts(arm, weigher)
+    facts = weigher.facts_of(arm)
     stored = model_bytes(
         sum(p.numel() for p in model.module.parameters()),
         model.all_sites,
@@ -78,12 +78,6 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, A
         "ffn_bytes_saved": stored.ffn_bytes_saved,
         "attention_bytes_saved": stored.attention_bytes_saved,
     }
-
-
-def arm_facts(arm: Arm, weigher: Weigher) -> dict[str, dict[str, Any]]:
-    """What is known of every quantized site of an arm, by site name; nothing for noise."""
-    keys = ((s, r.scheme if isinstance(r, Splice) else r, draw) for s, r, draw in arm.key)
-    return {s.name: weigher.facts[s.name, r, draw] for s, r, draw in keys if isinstance(r, Scheme)}
 
 
 def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
@@ -109,7 +103,7 @@ def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None
 
 def site_rows(arms: Sequence[Arm], weigher: Weigher) -> pd.DataFrame:
     """sites.csv: every site of every arm."""
-    return pd.DataFrame([{"arm": arm.name, **fact} for arm in arms for fact in arm_facts(arm, weigher).values()])
+    return pd.DataFrame([{"arm": arm.name, **fact} for arm in arms for fact in weigher.facts_of(arm).values()])
 
 
 def device_name(device: torch.device) -> str:
