@@ -1,12 +1,13 @@
-"""Tensors from safetensors files into a skeleton, one at a time.
+"""Tensors from safetensors files into a skeleton, a few rows at a time.
 
-Each tensor is mapped, copied to its place and unmapped again, so that besides the model's own weights at most one
-tensor of a file counts as resident.
+A part of the file is mapped, copied to its place and unmapped again, so that besides the model's own weights no more
+than `BYTES_AT_ONCE` of a file (one row at least) count as resident.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import EllipsisType
 
 import torch
 from safetensors import safe_open
@@ -15,6 +16,8 @@ from transformers import PreTrainedModel
 
 from harness.errors import UserError
 from harness.model.checkpoint import Checkpoint
+
+BYTES_AT_ONCE = 2**24
 
 
 def file_reader(
@@ -25,14 +28,25 @@ def file_reader(
     def read(name: str, like: torch.Tensor) -> torch.Tensor:
         stored = checkpoint.tensors[sources[name]]
         try:
-            with safe_open(stored.file, framework="pt") as file:
-                return file.get_tensor(sources[name]).to(device, like.dtype, copy=True)
+            tensor = torch.empty(stored.shape, dtype=like.dtype, device=device)
+            for rows in _parts(tensor):
+                with safe_open(stored.file, framework="pt") as file:
+                    tensor[rows].copy_(file.get_slice(sources[name])[rows])
+            return tensor
         except OSError as error:
             raise UserError(
                 f"{stored.file} could not be read ({error}). Was it moved or changed during the run?"
             ) from error
 
     return read
+
+
+def _parts(tensor: torch.Tensor) -> list[slice | EllipsisType]:
+    """Slices along the first dimension, each of about BYTES_AT_ONCE."""
+    if tensor.ndim < 2:
+        return [...]
+    step = max(1, BYTES_AT_ONCE * len(tensor) // max(tensor.nbytes, 1))
+    return [slice(start, start + step) for start in range(0, len(tensor), step)]
 
 
 def place(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
