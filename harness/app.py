@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import CompactHydraException
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -26,9 +24,10 @@ from harness.apart import attempt_apart, isolated
 from harness.check import check
 from harness.config import GROUPS, RunConfig
 from harness.errors import UserError
-from harness.failures import reason_of
+from harness.failures import foreseen, reason_of
 from harness.gpus import gpu_count, one_gpu
 from harness.jobs import NOT_RUN, Begun, Job, attempt, release
+from harness.refusals import in_words, misspelt, refuse_unknown
 from harness.sweep import Sweep, conclude, ended_with_headline, sweep_folder
 
 # For conf/hydra; cached, so that all jobs of a sweep find the same.
@@ -55,7 +54,7 @@ def config_folder() -> Path:
 
 def typed(cfg: DictConfig) -> RunConfig:
     """The composed configuration as dataclasses, checked. UserError for a key that is no field, or a missing value."""
-    _refuse_unknown(cfg, RunConfig, "")
+    refuse_unknown(cfg)
     try:
         config = OmegaConf.to_object(cfg)
     except OmegaConfBaseException as error:
@@ -65,22 +64,6 @@ def typed(cfg: DictConfig) -> RunConfig:
     return config
 
 
-def _refuse_unknown(cfg: DictConfig, schema: type, where: str) -> None:
-    """Hydra takes `+exq=name` for a new key when no group has that name: a typo must not pass for a setting."""
-    known = {f.name for f in fields(schema)}
-    hints = get_type_hints(schema)
-    for key in cfg:
-        name = f"{where}{key}"
-        if key not in known:
-            near = get_close_matches(str(key), [*known, *(("exp", *GROUPS) if not where else ())], n=1)
-            hint = f" Did you mean {where}{near[0]}?" if near else ""
-            raise UserError(
-                f"{name}: there is no such setting or group.{hint} Settings here: {', '.join(sorted(known))}."
-            )
-        if is_dataclass(hints[str(key)]) and not OmegaConf.is_missing(cfg, str(key)):
-            _refuse_unknown(cfg[key], hints[str(key)], f"{name}.")  # pyright: ignore
-
-
 @hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")
 def _task(cfg: DictConfig) -> Any:
     if HydraConfig.get().mode is RunMode.MULTIRUN:
@@ -88,10 +71,10 @@ def _task(cfg: DictConfig) -> Any:
     traceback = bool(OmegaConf.select(cfg, "harness.traceback"))
     try:
         status, folder = perform(cfg, Path.cwd())
-    except (UserError, ArithmeticError, SystemExit) as error:
-        if traceback:
+    except (Exception, SystemExit) as error:
+        if traceback or not foreseen(error):
             raise
-        raise CompactHydraException(f"error: {reason_of(error)}") from None
+        raise SystemExit(f"error: {error if isinstance(error, UserError) else reason_of(error)}") from None
     print(f"{status}: {folder}" if folder else status, flush=True)
     return status
 
@@ -132,6 +115,9 @@ def main() -> None:
     """Entry of `python -m harness` and of the console script."""
     os.environ.setdefault("TQDM_DISABLE", "1")  # other libraries' bars
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra leaves its errors to `_run`
+    for library in ("TRANSFORMERS", "HF_HUB", "DATASETS"):  # what goes wrong is told by us, once
+        os.environ.setdefault(f"{library}_VERBOSITY", "critical" if library == "DATASETS" else "error")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # no character is worth a run
@@ -155,7 +141,7 @@ def _mistake(arguments: list[str]) -> str:
             return f"hydra/launcher={name} needs {plugin}: pip install 'quant-harness[launchers]'{also}."
     if os.environ.get("WORLD_SIZE", "1") != "1" and {"-m", "--multirun"} & set(arguments):
         return "torchrun shares one run among processes. For a sweep use a launcher: hydra/launcher=joblib."
-    return ""
+    return misspelt(arguments)
 
 
 def _run() -> int:
@@ -170,4 +156,9 @@ def _run() -> int:
         status = stop.code if isinstance(stop.code, int) else 1
         if isinstance(stop.code, str):
             print(stop.code, file=sys.stderr)
+    except (HydraException, OmegaConfBaseException) as error:
+        if "harness.traceback=true" in sys.argv:
+            raise
+        print(f"error: {in_words(error)}", file=sys.stderr)
+        status = 1
     return max(status, conclude())

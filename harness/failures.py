@@ -41,6 +41,12 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}"
 
 
+def foreseen(error: BaseException) -> bool:
+    """Whether its reason says all there is to know, so that nobody needs a traceback."""
+    known = isinstance(error, UserError | ArithmeticError | SystemExit)
+    return known or type(error).__name__ in OUT_OF_MEMORY
+
+
 def record(folder: Path, settings: Mapping[str, Any], reason: str, trace: str) -> None:
     """Write a failure into `folder`. Where even that cannot be done, it is logged: the failure itself matters more."""
     config = json.loads(to_json(settings))

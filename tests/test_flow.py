@@ -10,14 +10,14 @@ ROOT = Path(__file__).parents[1] / "harness"
 # Earlier lines never import from later ones.
 STAGES = [
     "errors",
-    "scheme supported config check paths",
+    "scheme supported config check refusals paths colours",
     "files",
     "workers",
     "model",
     "entries",
     "plan design controls",
     "quantize",
-    "packs replay live data",
+    "packs replay trunks live data",
     "stream calibrate expert_inputs calibration weigh materialize",
     "score",
     "attribute",
