@@ -149,7 +149,7 @@ def cut_text(text: str, config: PerplexityConfig, tokenizer: Any, vocab_size: in
             "Set a smaller eval.perplexity.window, or eval.perplexity.last_window=score."
         )
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    tokens_per_word = sum(map(len, parts)) / len(text.split())
+    tokens_per_word = sum(len(part) - (config.bos is not BosRule.none) for part in parts) / len(text.split())
     return TextWindows(config, sequences, documents, digest, vocab_size, tokens_per_word)
 
 

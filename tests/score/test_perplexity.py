@@ -129,6 +129,23 @@ def test_the_mean_is_over_tokens_the_short_last_window_included():
     assert nll.worst == pytest.approx(np.log(258)) and nll.is_text and not kl.is_text
 
 
+@pytest.mark.case("F12")
+def test_words_are_counted_as_far_as_tokens_are_scored():
+    whole = PerplexityConfig(path="a", window=50, bos=BosRule.window, last_window=LastWindow.score)
+    text = cut_text("word " * 20, whole, byte_tokenizer(), 258)  # 100 tokens, all scored
+    given_scores = scores(text)
+    (summary,) = text.results(given_scores).summaries
+    want = np.exp(-given_scores.logp_AS.sum(axis=1) / 20)
+    assert (summary.metric, summary.unit) == ("word_perplexity", "per word")
+    np.testing.assert_allclose(summary.value_A, want)
+    whole.max_windows = 1
+    part = cut_text("word " * 20, whole, byte_tokenizer(), 258)
+    part_scores = scores(part)
+    n_words = 20 * part_scores.logp_AS.shape[1] / 100
+    (summary,) = part.results(part_scores).summaries
+    np.testing.assert_allclose(summary.value_A, np.exp(-part_scores.logp_AS.sum(axis=1) / n_words))
+
+
 def test_windows_do_not_cross_documents_and_may_be_bounded_in_each():
     text = "before " * 3 + "\nCHAPTER 1\n" + "a" * 30 + "\nCHAPTER 2\n" + "b" * 70
     config = PerplexityConfig(path="a", window=16, document_regex=r"^CHAPTER \d+", last_window=LastWindow.score)
