@@ -19,7 +19,7 @@ from harness.config import RunConfig
 NOT_NUMERIC = (
     "report", "ledger", "data", "__main__.py", "app.py", "check.py", "console.py", "errors.py", "files.py",
     "needs.py", "preflight.py", "failures.py", "jobs.py", "apart.py", "gpus.py", "stale.py",
-    "sweep.py", "cache.py",
+    "sweep.py", "cache.py", "colours.py",
 )  # fmt: skip
 
 

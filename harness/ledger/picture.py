@@ -8,23 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from harness.colours import ROLES
 from harness.ledger.config import LedgerOptions
 from harness.ledger.params import totals
 from harness.ledger.shape import Shape
 from harness.ledger.storage import plan_schemes, stored_bits, tables_bytes
 
-# One hue a block, from dark to light by role.
-COLOURS = {
-    "ffn gate": "#8c3a0a",
-    "ffn up": "#d1621f",
-    "ffn down": "#f2a65a",
-    "attention q": "#10335c",
-    "attention k": "#2a6099",
-    "attention v": "#5b94c9",
-    "attention o": "#a9cbe8",
-    "embedding": "#8a8a8a",
-    "other": "#c9c9c9",
-}
 LATENT = {"q_a": "q", "q_b": "q", "kv_a": "k", "kv_b": "v"}  # latent attention's halves beside what they replace
 
 WIDTH = 0.55  # of a bar
@@ -41,7 +30,7 @@ def plan_bars(shape: Shape, options: LedgerOptions) -> Bars:
     """Gigabytes by role under each plan of the 2 x 2."""
     bars: Bars = {}
     for plan, schemes in plan_schemes(options).items():
-        bar = dict.fromkeys(COLOURS, 0.0)
+        bar = dict.fromkeys(ROLES, 0.0)
         for m in shape.matrices:
             bits = m.count * stored_bits(m.out_features, m.in_features, schemes.get(m.block))
             bar[_key(m.block, m.role)] += bits / 8 / 1e9
@@ -59,7 +48,7 @@ def share_bars(shapes: list[Shape]) -> Bars:
     """Percent of all parameters by role, one bar a model."""
     bars: Bars = {}
     for shape in shapes:
-        total, bar = totals(shape), dict.fromkeys(COLOURS, 0.0)
+        total, bar = totals(shape), dict.fromkeys(ROLES, 0.0)
         for m in shape.matrices:
             bar[_key(m.block, m.role)] += 100 * m.weights / total["all"]
         bar["embedding"], bar["other"] = (100 * total[name] / total["all"] for name in ("embedding", "other"))
@@ -74,7 +63,7 @@ def draw(bars: Bars, unit: str, title: str) -> Figure:
     axes = figure.add_subplot()
     tallest = max(sum(bar.values()) for bar in bars.values())
     bottoms = [0.0] * len(bars)
-    for role, colour in COLOURS.items():
+    for role, colour in ROLES.items():
         heights = [bar[role] for bar in bars.values()]
         if max(heights) > VISIBLE * tallest:
             axes.bar(list(bars), heights, WIDTH, bottoms, color=colour, label=role, edgecolor="white", linewidth=0.3)
@@ -94,7 +83,7 @@ def _write_sums(axes: Axes, x: int, bar: dict[str, float], tallest: float) -> No
     for block, role in (("ffn", "ffn up"), ("attention", "attention k")):
         height = sum(value for name, value in bar.items() if name.startswith(block))
         if height > VISIBLE * tallest:
-            place = {"ha": "left", "va": "center", "fontsize": 7.5, "color": COLOURS[role]}
+            place = {"ha": "left", "va": "center", "fontsize": 7.5, "color": ROLES[role]}
             axes.text(x + WIDTH / 2 + 0.03, bottom + height / 2, f"{block}\n{height:.3g}", **place)
         bottom += height
 

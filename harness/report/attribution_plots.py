@@ -4,8 +4,7 @@
     shares      share of each player, between what it costs alone and what restoring it saves
     layers      loss by role (or block) and layer as a heat map; a profile with intervals where there is one row only
 
-Whiskers are the table's intervals. What the table withholds the pictures withhold too, with its reason. Colours are
-Okabe and Ito's, told apart by colour-blind readers and in grey.
+Whiskers are the table's intervals. What the table withholds the pictures withhold too, with its reason.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from matplotlib.figure import Figure
 
 from harness.attribute import Effect
 from harness.attribute.verdict import CONFIRMATORY
+from harness.colours import ATTENTION, FFN, INK, INTERACTION, OTHER, PALE, SOFT
 
-INK, SOFT, PALE = "#222222", "#6b6b6b", "#dddddd"
-BLUE, ORANGE, PURPLE, GREEN = "#0072b2", "#e69f00", "#cc79a7", "#009e73"
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, searchable, readable aloud
     "svg.hashsalt": "harness",
@@ -89,7 +87,7 @@ def _draw_steps(axes: Axes, steps: Sequence[Effect]) -> None:
     axes.axhline(0, color=SOFT, lw=0.8, zorder=1)
     for left, level in enumerate([0, *top[:3]]):
         axes.plot([left - 0.3, left + 1.3], [level, level], color=SOFT, lw=0.8, zorder=1)
-    axes.bar(at, loss, bottom=start, width=0.6, color=[BLUE, ORANGE, PURPLE, SOFT], zorder=2)
+    axes.bar(at, loss, bottom=start, width=0.6, color=[FFN, ATTENTION, INTERACTION, SOFT], zorder=2)
     arms = _arms(steps, "loss", "lo", "hi")
     axes.errorbar(at, top, yerr=arms, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3, zorder=3)
     above = np.maximum(top + np.nan_to_num(arms[1]), start)
@@ -165,7 +163,8 @@ def _profile(panels: Sequence[dict[tuple[str, str], Effect]]) -> Figure:
         _title(axes, own[0])
         axes.axhline(0, color=SOFT, lw=0.8)
         arms = _arms(own, "loss", "lo", "hi")
-        axes.errorbar(at, _numbers(own, "loss"), arms, fmt="o", color=BLUE, ecolor=INK, ms=4, elinewidth=1, capsize=2)
+        look = {"fmt": "o", "color": _colour(own[0].player), "ecolor": INK, "ms": 4, "elinewidth": 1, "capsize": 2}
+        axes.errorbar(at, _numbers(own, "loss"), arms, **look)
         step = max(1, len(own) // 10)
         axes.set_xticks(at[::step], [layer for _, layer in panel][::step])
         axes.set_xlabel("layer")
@@ -233,7 +232,7 @@ def _loss_label(effect: Effect) -> str:
 
 
 def _colour(player: str) -> str:
-    return BLUE if player.startswith("ffn") else ORANGE if player.startswith("attention") else GREEN
+    return FFN if player.startswith("ffn") else ATTENTION if player.startswith("attention") else OTHER
 
 
 def _signed(value: float) -> str:

@@ -17,17 +17,18 @@ import matplotlib
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from harness.colours import ATTENTION, FFN, INK, INTERACTION, OTHER, PALE, SOFT
 from harness.files import write_atomic, write_text
-from harness.report.attribution_plots import BLUE, GREEN, INK, ORANGE, PALE, PURPLE, SOFT, STYLE
+from harness.report.attribution_plots import STYLE
 
 PAGE_COLOURS = {
     INK: "ink",
     SOFT: "soft",
     PALE: "line",
-    BLUE: "ffn",
-    ORANGE: "attention",
-    PURPLE: "interaction",
-    GREEN: "other",
+    FFN: "ffn",
+    ATTENTION: "attention",
+    INTERACTION: "interaction",
+    OTHER: "other",
     "#000000": "ink",
 }
 LOOK: dict[Any, Any] = STYLE | {

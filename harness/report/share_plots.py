@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from harness.report.attribution_plots import BLUE, MOST_BARS, PALE, SOFT, panels_of
+from harness.colours import FFN, PALE, SOFT
+from harness.report.attribution_plots import MOST_BARS, panels_of
 from harness.report.runs import Run
 
 SPLIT = {("shapley", "ffn"), ("alone", "ffn"), ("restored", "ffn")}
@@ -60,10 +61,10 @@ def share_bars(subset: str, rows: Sequence[ShareRow]) -> Figure:
             axes.text(0.02, n, "withheld", va="center", color=SOFT, fontsize=9)
             continue
         if row.alone is not None and row.restored is not None:
-            axes.plot([row.alone, row.restored], [n, n], color=BLUE, lw=7, alpha=0.3, solid_capstyle="butt")
+            axes.plot([row.alone, row.restored], [n, n], color=FFN, lw=7, alpha=0.3, solid_capstyle="butt")
         if row.low is not None and row.high is not None:
-            axes.plot([row.low, row.high], [n, n], color=BLUE, lw=1.4)
-        axes.plot(row.share, n, "o", color=BLUE, ms=5)
+            axes.plot([row.low, row.high], [n, n], color=FFN, lw=1.4)
+        axes.plot(row.share, n, "o", color=FFN, ms=5)
     axes.set_yticks(range(len(rows)), [row.setting for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(min(0, axes.get_xlim()[0]), max(1, axes.get_xlim()[1]))

@@ -12,12 +12,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from harness.report.attribution_plots import BLUE, INK, ORANGE, PALE, SOFT
+from harness.colours import ATTENTION, FFN, INK, PALE, SOFT
 from harness.report.points import CHOSEN, Panel, front_of, group_of, is_seed, sized
 from harness.report.rows import Row, column
 from harness.scheme import BLOCKS
 
-COLOURS = {"ffn": BLUE, "attention": ORANGE, "both": INK}
+COLOURS = {"ffn": FFN, "attention": ATTENTION, "both": INK}
 LEGEND: dict[str, Any] = {
     "loc": "lower left",
     "bbox_to_anchor": (0, 1),
