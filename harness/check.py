@@ -50,14 +50,18 @@ AT_LEAST: dict[str, float] = {
     "harness.max_failures": 0,
     "harness.reuse_gib": 0,
     "model.off_grid.sigma": 0,
+    **dict.fromkeys(("attribute.seed", "design.seed", "eval.seed", "model.seed", "model.off_grid.seed"), 0),
+    "eval.context_suite.seed": 0,
 }
+MOST_SIGMA = 2.0  # factors beyond e^2 either way push weights out of the types that hold them
+MOST_RESAMPLES = 1_000_000  # each is kept for every effect
 
 
 def check(config: RunConfig) -> None:
     """UserError for the first setting that cannot be meant."""
     _bounds(config)
-    _experiment(config.experiment)
     _model(config.model)
+    _names(config)
     for block in (*BLOCKS, "embedding", "head"):
         check_scheme(getattr(config.quant, block), f"quant.{block}")
     _calibration(config)
@@ -79,17 +83,32 @@ def _at_least(name: str, value: Any, least: float) -> None:
         raise UserError(f"{name}={value}: set it to {least} or more.")
 
 
-def _experiment(name: str) -> None:
-    """It becomes one folder under outputs."""
-    if not re.fullmatch(r"\w[\w.+=,@-]*", name):
-        raise UserError(f"experiment={name!r} cannot name a folder. Use letters, digits and any of _ . - + = , @")
+def _names(config: RunConfig) -> None:
+    """The experiment becomes one folder under outputs; a name of nothing would be an empty cell."""
+    if not re.fullmatch(r"\w[\w.+=,@-]*", config.experiment):
+        raise UserError(
+            f"experiment={config.experiment!r} cannot name a folder. Use letters, digits and any of _ . - + = , @"
+        )
+    named = {"outputs": config.outputs, "model.name": config.model.name}
+    named |= {f"eval.perplexity.{field}": getattr(config.eval.perplexity, field) for field in ("name", "subset")}
+    if empty := [field for field, value in named.items() if not value.strip()]:
+        raise UserError(f"{empty[0]} is empty: give it a name, or leave it out for the default.")
 
 
 def _model(model: ModelConfig) -> None:
     if model.source is ModelSource.random:
         if "model_type" not in model.config:
             raise UserError("model.source=random: model.config.model_type is not set. Start from model=tiny.")
+        if model.off_grid.sigma:
+            raise UserError("model.off_grid: random weights sit on no grid. Set model.off_grid.sigma=0.")
         return
+    if model.config:
+        raise UserError(
+            f"model.config.{next(iter(model.config))}: the config of weights that exist is what it is. "
+            "model.config is for random ones: model=tiny."
+        )
+    if model.off_grid.sigma > MOST_SIGMA:
+        raise UserError(f"model.off_grid.sigma={model.off_grid.sigma}: set it to {MOST_SIGMA} or less; 0.1 is usual.")
     if not model.path:
         raise UserError(f"model.path is empty. model.source={model.source} needs it: model.path=FOLDER_FILE_OR_ID.")
     if model.source is ModelSource.package and not model.file:
@@ -98,6 +117,8 @@ def _model(model: ModelConfig) -> None:
 
 def _calibration(config: RunConfig) -> None:
     calib = config.calib
+    if negative := [seed for seed in calib.seeds if seed < 0]:
+        raise UserError(f"calib.seeds: {negative[0]} is negative. Use 0 or more.")
     if not calib.seeds:
         raise UserError("calib.seeds=[]: give at least one, as in calib.seeds=[0].")
     if len(set(calib.seeds)) < len(calib.seeds):
@@ -117,6 +138,11 @@ def _design(config: RunConfig) -> None:
             f"design.arms=owen nests players in blocks, which design.players={design.players} does not do. "
             "Use design.players=roles or block_layers, or design.arms=all."
         )
+    if design.layer_groups and design.players not in (Players.layers, Players.block_layers):
+        raise UserError(
+            f"design.layer_groups={design.layer_groups} means nothing to design.players={design.players}. "
+            "Leave it at 0, or use design.players=layers or block_layers."
+        )
 
 
 def _perplexity(text: PerplexityConfig) -> None:
@@ -134,6 +160,8 @@ def _perplexity(text: PerplexityConfig) -> None:
 
 def _attribution(config: RunConfig) -> None:
     options = config.attribute
+    if options.resamples > MOST_RESAMPLES:
+        raise UserError(f"attribute.resamples={options.resamples}: set it to {MOST_RESAMPLES} or less; 10000 is usual.")
     if not 0 < options.level < 1:
         raise UserError(f"attribute.level={options.level}: a confidence level lies between 0 and 1, as 0.95.")
     for player, share in options.claims.items():

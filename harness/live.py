@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from harness.errors import UserError
 from harness.model.sites import Site
 from harness.quantize.llm_int8 import Int8Weight, cast_linear, int8_linear
 
@@ -43,11 +42,7 @@ def cast_forward(w_OI: Tensor) -> Linear:
 
 
 def _module(layer: nn.Module, site: Site) -> nn.Module:
-    if not site.is_whole:
-        raise UserError(
-            f"{site.name}: LLM.int8 works on whole linear modules, and this site is a part of {site.module}. "
-            "Use rtn with int8, or leave the site out: quant.overrides."
-        )
+    assert site.is_whole, f"{site.name}: harness.plan lets no other through"
     return layer.get_submodule(site.module)
 
 

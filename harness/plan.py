@@ -173,6 +173,7 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
     touched = {site: scheme for site, scheme in plan.items() if scheme.touches}
     _check_columns(touched)
     _check_outside(touched)
+    _check_live(touched)
     return Rules(touched, notes)
 
 
@@ -219,6 +220,20 @@ def _check_outside(plan: Mapping[Site, Scheme]) -> None:
             f"quant.{site.block}.method={scheme.method} with {scheme.precision} works in ffn and attention only. "
             "Use rtn, hqq, or bnb with nf4 or fp4."
         )
+
+
+def _check_live(plan: Mapping[Site, Scheme]) -> None:
+    """LLM.int8 replaces a linear module's whole product: a part of a matrix, or a transposed one, has none."""
+    wrong = [site for site, scheme in plan.items() if is_live(scheme) and not site.is_whole]
+    if not wrong:
+        return
+    site = wrong[0]
+    part = "stored transposed in" if site.transposed and not site.rows else "only a part of"
+    raise UserError(
+        f"quant.{site.block}.method=bnb with int8 (LLM.int8) replaces whole linear modules; {site.name} is {part} "
+        f"{site.module} ({len(wrong)} such sites).\nUse rtn with int8, or give these sites another method in "
+        "quant.overrides."
+    )
 
 
 def check_groups(plan: Mapping[Site, Scheme], indivisible: Indivisible) -> None:

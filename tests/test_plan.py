@@ -168,3 +168,18 @@ def test_what_embedding_and_head_cannot_do_is_refused_before_anything_is_scored(
         resolve([*sites(), *tables], quant(**{block: scheme}))
     live = Scheme(method="bnb", precision="int8", group_size=-1)
     assert len(resolve([*sites(), *tables], quant(head=live)).plan) == 3 * 7 + 1
+
+
+@pytest.mark.case("C10")
+@pytest.mark.parametrize(
+    ("name", "block", "words"),
+    [
+        ("gpt2", "ffn", "layers.0.ffn.up is stored transposed in mlp.c_fc"),
+        ("gpt2", "attention", "layers.0.attention.q is only a part of attn.c_attn"),
+        ("mixtral", "ffn", "layers.0.ffn.gate.expert0 is only a part of mlp.experts"),
+    ],
+)
+def test_llm_int8_of_what_is_no_linear_module_is_refused_when_planned(name, block, words):
+    live = Scheme(method="bnb", precision="int8", group_size=-1)
+    with pytest.raises(UserError, match=f"quant.{block}.method=bnb with int8 .*{words}"):
+        resolve(Model.from_module(tiny(name)).sites, QuantConfig(**{block: live}))
