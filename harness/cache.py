@@ -143,6 +143,13 @@ def _note(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def amount(text: str) -> float:
+    """A number from 0 up: a slip must not empty the cache."""
+    if not float(text) >= 0:
+        raise ValueError(text)
+    return float(text)
+
+
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH)
 
@@ -156,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=(what.__doc__ or "").splitlines()[0])
         command.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)} (default: all)")
         if name == "prune":
-            command.add_argument("--days", type=float, default=30.0, help="remove what was not used for so long (30)")
-            command.add_argument("--keep-gib", type=float, default=float("inf"), help="and more, down to this size")
+            command.add_argument("--days", type=amount, default=30.0, help="remove what was not used for so long (30)")
+            command.add_argument("--keep-gib", type=amount, default=float("inf"), help="and more, down to this size")
             command.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.kinds) - set(KINDS)):

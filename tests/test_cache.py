@@ -76,6 +76,15 @@ def test_what_is_in_use_stays(cache, capsys):
     assert capsys.readouterr().out.count("in use: ") == 2
 
 
+@pytest.mark.parametrize("amount", ["-1", "nan", "x"])
+@pytest.mark.parametrize("option", ["--days", "--keep-gib"])
+def test_a_slip_does_not_empty_it(cache, capsys, option, amount):
+    before = keys()
+    with pytest.raises(SystemExit):
+        main(["prune", f"{option}={amount}"])
+    assert keys() == before and f"argument {option}: invalid amount value: '{amount}'" in capsys.readouterr().err
+
+
 def test_an_unknown_kind_is_named(cache, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["ls", "score"])

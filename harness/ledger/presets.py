@@ -151,7 +151,10 @@ def _check_sizes(fields: dict[str, Any], usual_names: dict[str, str]) -> None:
 
 
 def _check_heads(text: PreTrainedConfig) -> None:
-    heads, shared = text.num_attention_heads, getattr(text, "num_key_value_heads", None)
+    heads = getattr(text, "num_attention_heads", None)
+    if not heads:
+        raise UserError(f"model_type={text.model_type} has no attention heads. Choose a transformer of text.")
+    shared = getattr(text, "num_key_value_heads", None)
     if shared and heads % shared:
         raise UserError(
             f"model.config: {heads} attention heads cannot share {shared} key-value heads evenly. "

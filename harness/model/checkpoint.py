@@ -101,7 +101,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise UserError(f"model.path: {folder} is not a folder.")
     try:
-        return _read_json(folder / "config.json")
+        config = _read_json(folder / "config.json")
+        if not isinstance(config, dict):
+            raise BrokenFileError("is no mapping of fields")
+        return config
     except BrokenFileError as problem:
         raise UserError(
             f"{folder}/config.json {problem}. model.path must be the folder of a transformers model."
@@ -126,9 +129,9 @@ def _weight_names(folder: Path) -> tuple[list[str], dict[str, str]]:
         if (file := folder / f"{single}.index.json").exists():
             try:
                 index = _read_json(file)["weight_map"]
-            except (BrokenFileError, KeyError) as problem:
+                return sorted(set(index.values())), index
+            except (BrokenFileError, KeyError, TypeError, AttributeError) as problem:
                 raise UserError(f"{file} cannot be used as an index of shards: {problem}. Fetch it anew.") from problem
-            return sorted(set(index.values())), index
     others = [file.name for pattern in ("*.safetensors", "*.bin", "*.gguf", "*.pth") for file in folder.glob(pattern)]
     raise UserError(
         f"{folder} has no weights: looked for model.safetensors, pytorch_model.bin and their .index.json; "

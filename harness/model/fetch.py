@@ -38,6 +38,8 @@ def _folder_or_hub(cfg: ModelConfig) -> Path:
     local = Path(cfg.path).expanduser()
     if local.is_dir():
         return local
+    if local.is_file():
+        raise UserError(f"model.path={cfg.path!r} is a file. Give its folder, or for a GGUF file model=gguf.")
     from harness.model.hub import hub_snapshot
 
     return hub_snapshot(cfg)

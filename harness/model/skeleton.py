@@ -34,9 +34,11 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
+        if torch.device(name).type == "meta":
+            raise RuntimeError("it holds no numbers")
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = textwrap.shorten(str(error).split(". ")[0], 200)
         raise UserError(
             f"model.device={name!r} cannot be used here ({reason}). Set model.device=cpu or auto."
         ) from error
@@ -70,7 +72,11 @@ def load_in_memory(folder: Path, dtype: torch.dtype, attention: str = "auto") ->
         with no_progress_bars():
             loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **how)
             module, info = loaded
-    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
+    except UnpicklingError as error:
+        raise UserError(
+            f"{folder}: transformers could not load it: a .bin file is damaged, or holds more than weights."
+        ) from error
+    except (OSError, ValueError, RuntimeError, EOFError) as error:
         raise UserError(f"{folder}: transformers could not load it ({_short(error)}).") from error
     problems = [f"{name}: {kind.removesuffix('_keys')}" for kind, names in info.items() for name in map(str, names)]
     if problems:
@@ -100,8 +106,11 @@ def from_config(config: PretrainedConfig, dtype: torch.dtype, attention: str) ->
         return AutoModelForCausalLM.from_config(
             config, dtype=dtype, attn_implementation=_implementation(config, attention)
         )
-    except (ValueError, ImportError) as error:
-        raise UserError(f"{config.model_type}: no causal language model to be had ({_short(error)}).") from error
+    except (ValueError, ImportError, ZeroDivisionError) as error:
+        which = f"{config.model_type}: no causal language model to be had"
+        if attention != "auto":
+            which += f" with model.attention={attention}, which may be auto, sdpa or eager"
+        raise UserError(f"{which} ({_short(error)}).") from error
 
 
 def read_config(folder: Path) -> PretrainedConfig:

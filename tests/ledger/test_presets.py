@@ -158,6 +158,12 @@ def test_folder_without_a_config(tmp_path: Path) -> None:
         shape_of(ModelChoice(source=Source.hf, path=str(tmp_path)))
 
 
+def test_a_model_without_attention(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    with pytest.raises(UserError, match="model_type=mamba has no attention heads"):
+        shape_of(ModelChoice(source=Source.hf, path=str(tmp_path)))
+
+
 def test_file_that_is_no_gguf(tmp_path: Path) -> None:
     (tmp_path / "junk.gguf").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(UserError, match=r"junk\.gguf"):

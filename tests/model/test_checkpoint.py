@@ -107,7 +107,7 @@ def test_stale_shard(shards):
     assert shard.name in message and "another version" in message
 
 
-@pytest.mark.parametrize("content", ["{", "{}", POINTER])
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"weight_map": []}', POINTER])
 def test_broken_index(shards, content):
     (shards / "model.safetensors.index.json").write_text(content)
     assert "model.safetensors.index.json" in refusal(shards)
@@ -118,7 +118,7 @@ def test_no_weights(folder):
     assert "has no weights" in refusal(folder) and "consolidated.safetensors" in refusal(folder)
 
 
-@pytest.mark.parametrize("content", [None, "", "{broken", POINTER])
+@pytest.mark.parametrize("content", [None, "", "{broken", "[]", POINTER])
 def test_config(folder, content):
     file = folder / "config.json"
     file.unlink()

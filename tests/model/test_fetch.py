@@ -197,6 +197,7 @@ def test_not_a_gguf_file(tmp_path):
         config(source=ModelSource.gguf, path=f"{tmp_path}/x.gguf")
     )
     assert "is not a file" in refusal(config(source=ModelSource.gguf, path=str(tmp_path)))
+    assert "is a file. Give its folder" in refusal(config(path=__file__))
 
 
 # --- folders and the hub -----------------------------------------------------------------------------------------
