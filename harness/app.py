@@ -27,7 +27,7 @@ from harness.errors import UserError
 from harness.failures import foreseen, reason_of
 from harness.gpus import gpu_count, one_gpu
 from harness.jobs import NOT_RUN, Begun, Job, attempt, release
-from harness.refusals import in_words, misspelt, refuse_unknown
+from harness.refusals import in_words, misspelt, odd_task_options, refuse_unknown
 from harness.sweep import Sweep, conclude, ended_with_headline, sweep_folder
 
 # For conf/hydra; cached, so that all jobs of a sweep find the same.
@@ -141,7 +141,7 @@ def _mistake(arguments: list[str]) -> str:
             return f"hydra/launcher={name} needs {plugin}: pip install 'quant-harness[launchers]'{also}."
     if os.environ.get("WORLD_SIZE", "1") != "1" and {"-m", "--multirun"} & set(arguments):
         return "torchrun shares one run among processes. For a sweep use a launcher: hydra/launcher=joblib."
-    return misspelt(arguments)
+    return misspelt(arguments) or odd_task_options(arguments)
 
 
 def _run() -> int:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config import GROUPS, RunConfig
+from harness.config import GROUPS, RunConfig, TaskOptions
 from harness.errors import UserError
 
 NOISE = ("full_key", "reference_type", "object_type", "See http", "Config search path", "provider=")
@@ -48,6 +49,43 @@ def misspelt(arguments: Sequence[str]) -> str:
             if not is_dataclass(schema):
                 break
     return ""
+
+
+def odd_task_options(arguments: Sequence[str]) -> str:
+    """What is wrong with the first setting of a task's options; OmegaConf takes them in one form only."""
+    for argument in arguments:
+        name, _, _ = argument.partition("=")
+        path = name.lstrip("+").split(".")
+        if path[:2] != ["eval", "task_options"] or argument in ("eval.task_options", "eval.task_options={}"):
+            continue
+        try:
+            options: Any = OverridesParser.create().parse_override(argument).value()
+        except OverrideParseException:
+            continue  # Hydra says it better
+        for part in reversed(path[2:]):
+            options = {part: options}
+        if wrong := _wrong_options(options):
+            return f"{argument}: {wrong} As in {_in_form({'arc_easy': {'limit': 9}})}"
+        if len(path) > 2 or not name.startswith("+"):
+            return f"{argument}: options of a task are new settings. Write {_in_form(options)}"
+    return ""
+
+
+def _wrong_options(options: Any) -> str:
+    """Where options are no {task: {field: value}}."""
+    known = {f.name for f in fields(TaskOptions)}
+    if not isinstance(options, dict) or not all(isinstance(own, dict) for own in options.values()):
+        return "give each task's options by its name."
+    unknown = [str(field) for own in options.values() for field in own if field not in known]
+    return f"{unknown[0]} is no option of a task. There are {', '.join(sorted(known))}." if unknown else ""
+
+
+def _in_form(options: dict[str, dict[str, Any]]) -> str:
+    inner = ", ".join(
+        f"{task}: {{{', '.join(f'{k}: {str(v).lower() if isinstance(v, bool) else v}' for k, v in own.items())}}}"
+        for task, own in options.items()
+    )
+    return f"'+eval.task_options={{{inner}}}'"
 
 
 def _unknown(key: str, known: Collection[str], where: str) -> str:

@@ -33,6 +33,10 @@ SUITES = Path(__file__).parent.parent / "data" / "suites"
 def find_tasks(config: EvalConfig, base: Path) -> list[tuple[str, Task]]:
     """Every task of every subset, its data loaded. UserError names an unknown task, or data that cannot be had."""
     quiet()
+    if odd := [(subset, s) for subset, specs in config.by_subset().items() for s in specs if not isinstance(s, str)]:
+        raise UserError(
+            f"eval.{odd[0][0]}: {odd[0][1]!r} is no task. List names or paths of YAML files: [arc_easy, my.yaml]."
+        )
     found = [(subset, task) for subset, specs in config.by_subset().items() for s in specs for task in load(s, base)]
     names = Counter((subset, task.task_name) for subset, task in found)
     if twice := [f"{task} in eval.{subset}" for (subset, task), count in names.items() if count > 1]:
@@ -40,7 +44,18 @@ def find_tasks(config: EvalConfig, base: Path) -> list[tuple[str, Task]]:
     if idle := sorted(set(config.task_options) - {task for _, task in names}):
         known = ", ".join(task for _, task in names) or "no task at all"
         raise UserError(f"eval.task_options.{idle[0]}: this run has {known}, and none of that name.")
+    _check_limits(config, [task for _, task in found])
     return found
+
+
+def _check_limits(config: EvalConfig, tasks: Sequence[Any]) -> None:
+    """A limit above a task's size, or one for all tasks that none of them reaches, is not meant."""
+    sizes = {task.task_name: len(task.eval_docs) for task in tasks}
+    for name, options in config.task_options.items():
+        if options.limit and options.limit > sizes[name]:
+            raise UserError(f"eval.task_options.{name}.limit={options.limit}: the task has {sizes[name]} questions.")
+    if config.limit and sizes and config.limit > (largest := max(sizes.values())):
+        raise UserError(f"eval.limit={config.limit}: no task has so many questions; the largest has {largest}.")
 
 
 def build_tasks(
@@ -58,7 +73,9 @@ def load(spec: str, base: Path) -> list[Task]:
         path = shipped
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
-            raise UserError(f"eval: task file {spec} does not exist (looked for {path}).")
+            near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.y*ml")], n=3)
+            hint = f" Nearest there: {', '.join(near)}." if near else ""
+            raise UserError(f"eval: task file {spec} does not exist (looked for {path}).{hint}")
         source: Any = _from_file(path)
         manager = TaskManager(include_defaults=False)
     else:

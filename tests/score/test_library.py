@@ -69,6 +69,7 @@ def test_parquet_and_several_files_work(tmp_path):
         ("no_such_task", r"no task is called 'no_such_task'\. Nearest names: no_such_test"),
         ("qh_city_countri", "qh_city_country"),
         ("missing.yaml", "task file missing.yaml does not exist"),
+        ("no_dta.yaml", r"does not exist \(looked for .*\)\. Nearest there: no_data\.yaml"),
         ("broken.yaml", "broken.yaml is no task file: ParserError"),
         ("list.yaml", "list.yaml is no task file"),
         ("include.yaml", "include.yaml is no task file"),
@@ -163,6 +164,12 @@ def test_words_may_stand_for_the_right_choice_and_several_may_be_right(tmp_path)
     assert all(question.gold == [0, 2] for question in several.questions)
 
 
+@pytest.mark.parametrize("entry", [["arc_easy"], {"name": "arc_easy"}])
+def test_an_entry_that_is_no_name_is_refused(tmp_path, entry):
+    with pytest.raises(UserError, match=r"eval\.knowledge: .* is no task\. List names or paths"):
+        find_tasks(EvalConfig(knowledge=[entry]), tmp_path)
+
+
 def test_a_task_listed_twice_would_be_counted_twice_and_is_refused(tmp_path):
     spec = write_task(tmp_path)
     with pytest.raises(UserError, match=r"own in eval\.general: listed twice"):
@@ -197,6 +204,25 @@ def test_options_of_a_task_that_is_not_there_are_refused(tmp_path, config):
     write_task(tmp_path)
     with pytest.raises(UserError, match=r"eval\.task_options\.onw: this run has"):
         find_tasks(EvalConfig(task_options={"onw": TaskOptions(limit=1)}, **config), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"limit": 7}, r"eval\.limit=7: no task has so many questions; the largest has 6\."),
+        ({"task_options": {"a": TaskOptions(limit=7)}}, r"eval\.task_options\.a\.limit=7: the task has 6 questions"),
+        ({"limit": 5, "task_options": {"b": TaskOptions(limit=4)}}, r"b\.limit=4: the task has 3 questions"),
+    ],
+)
+def test_a_limit_that_limits_nothing_is_refused(tmp_path, config, words):
+    specs = [write_task(tmp_path, "a"), write_task(tmp_path, "b", ROWS[:3])]
+    with pytest.raises(UserError, match=words):
+        find_tasks(EvalConfig(general=specs, **config), tmp_path)
+
+
+def test_a_limit_for_all_tasks_is_for_those_that_have_more(tmp_path):
+    specs = [write_task(tmp_path, "a"), write_task(tmp_path, "b", ROWS[:3])]
+    assert [len(task.questions) for task in built(EvalConfig(general=specs, limit=4), tmp_path)] == [4, 3]
 
 
 @pytest.mark.case("H14")
