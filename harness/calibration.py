@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from harness.calibrate import Draw, gather
-from harness.entries import Entry, key_of
+from harness.entries import Entry
+from harness.files import key_of
 from harness.model.load import Model
 from harness.model.sites import Site
 from harness.packs import Pack, batches

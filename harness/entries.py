@@ -10,7 +10,6 @@ written is no reason to stop a run, which has in memory what it made.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from harness.errors import UserError
-from harness.files import to_json, write_atomic, write_text
+from harness.files import key_of, to_json, write_atomic, write_text
 from harness.model.cache import cache_folder, file_digest, read_digest
 
 log = logging.getLogger(__name__)
@@ -96,11 +95,6 @@ class Entry:
 def folder_of(kind: str, made_from: Mapping[str, Any]) -> Path:
     """Where entries made from the same things live."""
     return cache_folder() / kind / key_of(made_from)
-
-
-def key_of(made_from: Any) -> str:
-    """Sixteen hex digits of a value's JSON form."""
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def usable(folder: Path) -> bool:

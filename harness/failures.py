@@ -7,7 +7,6 @@ traceback.txt   Python's own
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import traceback
@@ -20,8 +19,8 @@ from typing import Any
 import pandas as pd
 
 from harness.config import RunConfig
-from harness.errors import UserError
-from harness.files import FAILURE, RunFolder, to_json, write_text
+from harness.errors import NonFiniteError, UserError
+from harness.files import FAILURE, RunFolder, key_of, to_json, write_text
 from harness.report.stored import COLUMNS, write_table
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ def reason_of(error: BaseException) -> str:
     words = " ".join(str(error).split())
     if isinstance(error, SystemExit):
         return f"called exit({error.code})"
-    if isinstance(error, UserError | ArithmeticError):
+    if isinstance(error, UserError | NonFiniteError):
         return words
     if type(error).__name__ in OUT_OF_MEMORY:
         return f"out of memory ({words or type(error).__name__}). Lower engine.memory_gib and engine.batch_tokens."
@@ -43,7 +42,7 @@ def reason_of(error: BaseException) -> str:
 
 def foreseen(error: BaseException) -> bool:
     """Whether its reason says all there is to know, so that nobody needs a traceback."""
-    known = isinstance(error, UserError | ArithmeticError | SystemExit)
+    known = isinstance(error, UserError | NonFiniteError | SystemExit)
     return known or type(error).__name__ in OUT_OF_MEMORY
 
 
@@ -85,8 +84,8 @@ def trace_of(error: BaseException) -> str:
 def folder_without_id(settings: Mapping[str, Any]) -> Path:
     """Where a failure without a run_id goes, from where the run started: named by the settings, always the same."""
     what = {name: value for name, value in settings.items() if name not in ("harness", "outputs")}
-    digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    return Path(str(settings.get("outputs", "outputs"))) / str(settings.get("experiment", "run")) / "failed" / digest
+    experiment = Path(str(settings.get("outputs", "outputs"))) / str(settings.get("experiment", "run"))
+    return experiment / "failed" / key_of(what)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ One folder a run:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -66,6 +67,11 @@ def write_text(path: Path, text: str) -> None:
 def to_json(value: Any, indent: int | None = 1) -> str:
     """Strict JSON: numbers that are not finite become null, tensors and arrays become lists, enums their value."""
     return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def key_of(value: Any) -> str:
+    """Sixteen hex digits of a value's JSON form: a name for what was made from it."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:

@@ -7,13 +7,13 @@ budgets or how loud the run is.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness.config import RunConfig
+from harness.files import key_of
 
 # Modules that only report, watch or wait cannot change a number.
 NOT_NUMERIC = (
@@ -34,8 +34,7 @@ def run_id(config: RunConfig, facts: dict[str, Any]) -> str:
     del settings["eval"]["perplexity"]["path"], settings["calib"]["path"], settings["calib"]["keep"]
     for name in config.eval.by_subset():
         del settings["eval"][name]
-    text = json.dumps([settings, facts, code_version()], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return key_of([settings, facts, code_version()])
 
 
 @cache

@@ -33,8 +33,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from harness.calibration import Calibration
-from harness.entries import Entry, folder_of, key_of, usable
-from harness.files import to_json
+from harness.entries import Entry, folder_of, usable
+from harness.files import key_of, to_json
 from harness.identity import code_version
 from harness.model.load import Model
 from harness.packs import Pack

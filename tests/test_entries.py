@@ -9,7 +9,8 @@ from filelock import Timeout
 from safetensors import SafetensorError
 
 from harness import entries
-from harness.entries import Entry, folder_of, key_of, usable
+from harness.entries import Entry, folder_of, usable
+from harness.files import key_of
 
 
 def written(path, content=b"numbers"):
