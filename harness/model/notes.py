@@ -35,10 +35,6 @@ class TreeLimits:
     tokens: int | None  # of the whole pack
     depth: int | None  # of the longest path from root to leaf
 
-    def fit(self, tokens: int, depth: int) -> bool:
-        """Whether a pack of so many tokens, with its longest path so deep, is scored right."""
-        return (self.tokens is None or tokens <= self.tokens) and (self.depth is None or depth <= self.depth)
-
 
 @dataclass(frozen=True)
 class ArchitectureNotes:
@@ -68,12 +64,6 @@ def tree_limits(config: PretrainedConfig) -> TreeLimits:
         return TreeLimits(tokens=0, depth=0)
     tuned = getattr(config, "attn_temperature_tuning", False)
     return TreeLimits(tokens=config.floor_scale - 1 if tuned else None, depth=_least(_windows(config) + _ropes(config)))
-
-
-def max_tree_tokens(config: PretrainedConfig) -> int | None:
-    """A pack no longer than this is right whatever its shape: `tree_limits` in one number. None: any; 0: never."""
-    limits = tree_limits(config)
-    return _least([n for n in (limits.tokens, limits.depth) if n is not None])
 
 
 def _windows(config: PretrainedConfig) -> list[int]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness.model.notes import TreeLimits, architecture_notes, max_tree_tokens, tree_limits
+from harness.model.notes import TreeLimits, architecture_notes, tree_limits
 from harness.model.sites import find_layers, find_sites, read_site, write_site
 from tests.model.architectures import EVERY, tiny, tiny_config
 
@@ -47,7 +47,8 @@ def test_trees_within_the_limit_score_like_separate_sequences(name):
     limits = architecture_notes(model).tree
     assert limits.depth == (16 if name in WINDOWS else None)
     depth = limits.depth or 40
-    assert limits.fit(tokens=3 * depth - 16, depth=depth)  # the pack as a whole is longer than any window
+    tokens = 3 * depth - 16  # the pack as a whole is longer than any window
+    assert limits.tokens is None or tokens <= limits.tokens
     assert worst_difference(model, depth) < 1e-5
 
 
@@ -67,7 +68,6 @@ def test_rotary_tables_that_change_with_length(name, rope, limit):
 def test_temperature_tuning_counts_places_in_the_pack():
     model = tiny("llama4_text", floor_scale=30)
     assert tree_limits(model.config) == TreeLimits(tokens=29, depth=16)
-    assert not tree_limits(model.config).fit(tokens=32, depth=16)
     assert worst_difference(model, 16) > 1e-3  # 32 tokens
     assert worst_difference(model, 15) < 1e-5  # 29 tokens
     assert tree_limits(tiny_config("llama4_text", attn_temperature_tuning=False)).tokens is None
@@ -76,19 +76,20 @@ def test_temperature_tuning_counts_places_in_the_pack():
 @pytest.mark.parametrize("name", ALIBI)
 def test_alibi_never_takes_a_tree(name):
     model = tiny(name)
-    assert max_tree_tokens(model.config) == 0
-    assert not architecture_notes(model).tree.fit(tokens=1, depth=1)
+    assert architecture_notes(model).tree == TreeLimits(tokens=0, depth=0)
     with pytest.raises(ValueError, match="unpack"):
         worst_difference(model, 16)
 
 
-def test_windows_in_one_number():
-    assert max_tree_tokens(tiny_config("llama")) is None
-    assert max_tree_tokens(tiny_config("gpt_oss")) == 16
-    assert max_tree_tokens(tiny_config("qwen2", sliding_window=16)) is None  # needs use_sliding_window too
-    assert max_tree_tokens(tiny_config("qwen2", sliding_window=16, use_sliding_window=True, max_window_layers=1)) == 16
-    assert max_tree_tokens(tiny_config("mixtral", sliding_window=16)) == 16
-    assert max_tree_tokens(tiny_config("llama4_text", floor_scale=10)) == 9
+def test_windows_are_read_from_the_config():
+    assert tree_limits(tiny_config("llama")).depth is None
+    assert tree_limits(tiny_config("gpt_oss")).depth == 16
+    assert tree_limits(tiny_config("qwen2", sliding_window=16)).depth is None  # needs use_sliding_window too
+    assert (
+        tree_limits(tiny_config("qwen2", sliding_window=16, use_sliding_window=True, max_window_layers=1)).depth == 16
+    )
+    assert tree_limits(tiny_config("mixtral", sliding_window=16)).depth == 16
+    assert tree_limits(tiny_config("llama4_text", floor_scale=10)).tokens == 9
 
 
 @pytest.mark.parametrize("name", EVERY)
