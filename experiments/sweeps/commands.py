@@ -45,6 +45,16 @@ def table(folder: Path, experiment: str = "int4_ffn_only") -> str:
     return "\n".join(repr({k: v for k, v in row.items() if k not in TIMES}) for row in rows)
 
 
+def write_rows(path: Path | None, rows: list[dict]) -> None:
+    """Rows as a CSV file, where one is asked for."""
+    if path is None:
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def done(folder: Path) -> int:
     """Runs with a result."""
     return len(list((folder / "outputs").glob("*/*/result.json")))

@@ -6,7 +6,6 @@ python experiments/sweeps/cost.py --csv experiments/sweeps/cost.csv [override ..
 from __future__ import annotations
 
 import argparse
-import csv
 import resource
 import sys
 import tempfile
@@ -17,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import pandas as pd
 
-from experiments.sweeps.commands import finish, start
+from experiments.sweeps.commands import finish, start, write_rows
 from harness.model.cache import cache_folder
 
 SIZES = (16, 32, 48, 64, 96, 192)  # all divide SmolLM2's 576 and 1536
@@ -76,11 +75,7 @@ def main() -> None:
     for unit in ("cpu_seconds", "wall_seconds"):
         share = rows[0][unit] / sum(row[unit] for row in rows[1:])
         print(f"{unit}: the sweep takes {100 * share:.0f} % of the six runs; every item's value is the same")
-    if options.csv:
-        with options.csv.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(options.csv, rows)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python experiments/sweeps/hardships.py --csv experiments/sweeps/hardships.csv   
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from experiments.sweeps.commands import SMALL, done, finish, start, table
+from experiments.sweeps.commands import SMALL, done, finish, start, table, write_rows
 
 FOUR = (*SMALL, "quant.ffn.group_size=16,32,64,128")
 Row = dict[str, object]
@@ -120,11 +119,7 @@ def main() -> None:
     for name, meet in chosen.items():
         rows.append({"hardship": name, **meet()})
         print(rows[-1], flush=True)
-    if options.csv:
-        with options.csv.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(options.csv, rows)
 
 
 if __name__ == "__main__":

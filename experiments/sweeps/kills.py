@@ -6,7 +6,6 @@ python experiments/sweeps/kills.py --kills 20 --csv experiments/sweeps/kills.csv
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import random
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from experiments.sweeps.commands import TWELVE, done, finish, start, table
+from experiments.sweeps.commands import TWELVE, done, finish, start, table, write_rows
 
 
 def killed(folder: Path, rng: random.Random) -> dict[str, object]:
@@ -66,11 +65,7 @@ def main() -> int:
         status, said = finish(start(stormy, *TWELVE))
         same = table(stormy) == table(quiet)
     print(said[said.index("sweep of 12 jobs") :], f"status {status}, sweep.csv the same: {same}")
-    if options.csv:
-        with options.csv.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(options.csv, rows)
     return 0 if same and status == 0 else 1
 
 
