@@ -6,7 +6,9 @@ an arm with another calibration draw are neither.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -52,6 +54,23 @@ def check_effects(arms: Sequence[Arm], options: AttributeConfig) -> None:
     if unknown := sorted(set(options.claims) - known):
         raise UserError(
             f"attribute.claims.{unknown[0]}: this design has no such player. It has {', '.join(sorted(known))}."
+        )
+
+
+def check_work(work: Sequence[Scorable], options: AttributeConfig) -> None:
+    """UserError, before anything is scored, for two tasks of one name, or a primary metric that no task has."""
+    counts = Counter((task.subset, task.name) for task in work)
+    if twice := [f"{name} in {subset}" for (subset, name), count in counts.items() if count > 1]:
+        raise UserError(
+            f"eval: {twice[0]} is two tasks. Give them different names: eval.perplexity.name, or task: in YAML."
+        )
+    known = list(dict.fromkeys(name for task in work for name in task.metrics))
+    if options.primary_metric not in known:
+        near = get_close_matches(options.primary_metric, known, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UserError(
+            f"attribute.primary_metric={options.primary_metric}: nothing that is scored here has it.{hint} "
+            f"There are {', '.join(known)}."
         )
 
 

@@ -21,7 +21,7 @@ from harness.config import AttributeConfig, CalibInputs, RunConfig
 from harness.console import progress, show_attribution, show_plan, show_preflight, show_report
 from harness.controls import control_arms
 from harness.design import build_arms, with_draws
-from harness.effects import check_effects, game_of, resolves, scores_of
+from harness.effects import check_effects, check_work, game_of, resolves, scores_of
 from harness.errors import UserError
 from harness.failures import logged
 from harness.files import RunFolder
@@ -73,6 +73,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
         show_plan(arms, rules.notes)
         return Outcome("planned")
     work = gather(sources, config.eval, model)
+    check_work(work, config.attribute)
     check_writing(work, arms, config.calib)
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
     config = replace(config, engine=ready.engine)

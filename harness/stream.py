@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.config import EngineConfig
-from harness.errors import UserError
+from harness.errors import NonFiniteError, UserError
 from harness.live import Linear, computing
 from harness.model.load import Model
 from harness.model.sites import Site, substituted
@@ -37,10 +37,6 @@ from harness.trunks import States, Trunk
 log = logging.getLogger(__name__)
 
 SMALLER = "Lower engine.batch_tokens, engine.pack_tokens or engine.head_tokens, or set model.dtype=bfloat16."
-
-
-class NonFiniteError(ArithmeticError):
-    """Activations or logits that are not finite; no score is made of them."""
 
 
 def _out_of_memory(error: Exception) -> bool:
@@ -250,7 +246,10 @@ class Stream:
     def _check(self, tensors: Sequence[Tensor], what: str, arms: Sequence[int]) -> None:
         if not all(torch.isfinite(t.float().sum()) for t in tensors):
             names = ", ".join(self.arms[a].name for a in arms)
-            raise NonFiniteError(f"non-finite {what} in arm {names}: its scores would mean nothing")
+            raise NonFiniteError(
+                f"non-finite {what} in arm {names}: its scores would mean nothing. Either a weight is not finite, or "
+                f"numbers outgrow {self.model.dtype}: try model.dtype=float32."
+            )
 
     def _head(self, batches: list[list[Pack]], trunks: list[Trunk], scores: Scores) -> None:
         ends = [

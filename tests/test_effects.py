@@ -5,7 +5,7 @@ import pytest
 from harness.config import ArmsRule, AttributeConfig, DesignConfig, EffectKind, Players, QuantConfig
 from harness.controls import control_arms
 from harness.design import build_arms
-from harness.effects import check_effects, game_of
+from harness.effects import check_effects, check_work, game_of
 from harness.errors import UserError
 from harness.plan import resolve
 from harness.scheme import Scheme
@@ -59,3 +59,25 @@ def test_a_game_counts_every_weight_once_and_bytes_from_the_bits_stored():
     assert sum(game.bytes_saved.values()) == pytest.approx(sum(site.weights for site in sites()) * 11.5 / 8)
     assert {block: len(own) for block, own in game.blocks.items()} == {"ffn": 3, "attention": 4}
     assert "noise.0" not in game.coalitions
+
+
+class Task:
+    """A scorable, as far as its name goes."""
+
+    def __init__(self, name, *metrics):
+        self.subset, self.name, self.metrics = "general", name, metrics
+
+
+def test_a_primary_metric_that_no_task_has_is_refused_with_those_that_are_there():
+    work = [Task("prose", "nll", "kl"), Task("qa", "nll", "acc", "acc_norm")]
+    for metric in ("nll", "acc_norm"):
+        check_work(work, AttributeConfig(primary_metric=metric))
+    with pytest.raises(UserError, match=r"primary_metric=nl: .*Did you mean nll\? There are nll, kl, acc, acc_norm"):
+        check_work(work, AttributeConfig(primary_metric="nl"))
+    with pytest.raises(UserError, match=r"primary_metric=acc: .*There are nll, kl\."):
+        check_work(work[:1], AttributeConfig(primary_metric="acc"))
+
+
+def test_two_tasks_of_one_name_would_be_one_row():
+    with pytest.raises(UserError, match=r"eval: qa in general is two tasks\. .*eval\.perplexity\.name"):
+        check_work([Task("qa", "nll"), Task("qa", "nll")], AttributeConfig())

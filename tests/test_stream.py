@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from harness.config import ArmsRule, DesignConfig, EngineConfig, QuantConfig
 from harness.design import build_arms
-from harness.errors import UserError
+from harness.errors import NonFiniteError, UserError
 from harness.model.load import Model
 from harness.model.sites import find_sites, read_site, write_site
 from harness.packs import TokenSequence, batches, pack_plain, pack_trees, slots
@@ -17,7 +17,7 @@ from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.replay import head_logits, model_inputs, push, record
 from harness.scheme import Scheme
-from harness.stream import NonFiniteError, Stream
+from harness.stream import Stream
 from harness.weigh import Weigher
 from tests.model import architectures
 

@@ -49,6 +49,11 @@ class ContextTask:
         return [item.document for item in self.items]
 
     @property
+    def metrics(self) -> list[str]:
+        """What an item has, the last three where there are choices."""
+        return ["nll", "kl", "acc", "prob", "margin"]
+
+    @property
     def fingerprint(self) -> str:
         """Hash of all token ids."""
         return digest([(s.tokens, s.start) for s in self.sequences])

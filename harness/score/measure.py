@@ -85,6 +85,11 @@ class Scorable(Protocol):
         ...
 
     @property
+    def metrics(self) -> Sequence[str]:
+        """Names of the metrics that may come of it item by item."""
+        ...
+
+    @property
     def fingerprint(self) -> str:
         """Hash of the sequences and of what turns their scores into values."""
         ...

@@ -101,6 +101,11 @@ class TextWindows:
         return self.documents
 
     @property
+    def metrics(self) -> list[str]:
+        """What a window has."""
+        return ["nll", "kl"]
+
+    @property
     def fingerprint(self) -> str:
         """Hash of the windows' token ids and documents."""
         return digest([[(s.tokens, s.start) for s in self.sequences], self.documents])

@@ -112,8 +112,8 @@ def _gold(task: Any, doc: dict[str, Any], item: str) -> list[int]:
     gold: list[Any] = [choices.index(t) if isinstance(t, str) and t in choices else t for t in _listed(target)]
     if len(choices) < 2:
         raise UserError(f"{task.task_name}, item {item}: {len(choices)} choice, but at least two are needed.")
-    if not all(str(choice).strip() for choice in choices):
-        raise UserError(f"{task.task_name}, item {item}: one of its choices is empty: {choices}.")
+    if not all(isinstance(choice, str) and choice.strip() for choice in choices):
+        raise UserError(f"{task.task_name}, item {item}: one of its choices is empty or no text: {choices}.")
     if not gold or not all(isinstance(g, int) and 0 <= g < len(choices) for g in gold):
         raise UserError(f"{task.task_name}, item {item}: right answer {target!r} is not among {len(choices)} choices.")
     return gold

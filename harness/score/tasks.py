@@ -218,6 +218,13 @@ class TaskItems:
         return [question.document for question in self.questions]
 
     @property
+    def metrics(self) -> list[str]:
+        """Ours, and the task's own that are means over questions, after each of its filters."""
+        own = [name for name in self.task.aggregation() if self._aggregation(name) == "mean"]
+        filters = [made.name for made in self.task._filters]
+        return [*OURS, *(name if f == "none" else f"{name},{f}" for f in filters for name in own)]
+
+    @property
     def fingerprint(self) -> str:
         """Hash of prompts, data, token ids, and of what turns their scores into rows."""
         metrics = [m.get("metric") for m in self.task.config.metric_list or []]

@@ -126,6 +126,7 @@ def test_data_that_the_hub_does_not_give_is_named_with_the_way_out(tmp_path, mon
         ({"choices": ["red"]}, "own, item 2: 1 choice"),
         ({"choices": ["red", "", "blue"]}, "own, item 2: one of its choices is empty"),
         ({"choices": ["red", " ", "blue"]}, "own, item 2: one of its choices is empty"),
+        ({"choices": ["red", None, "blue"]}, "own, item 2: one of its choices is empty or no text"),
         ({"gold": 3}, "own, item 2: right answer 3 is not among 3 choices"),
         ({"gold": -1}, "own, item 2: right answer -1 is not among 3 choices"),
         ({"query": "long " * 900}, "own, item 2: .* tokens, but the model has 2048 positions"),
