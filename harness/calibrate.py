@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from harness.expert_inputs import Entry, entry, listening_to_experts
 from harness.model.sites import Site
 from harness.packs import Pack
 from harness.quantize import InputStats
+from harness.rows import joined
 
 SHIPPED = Path(__file__).parent / "data" / "prose" / "sotu.txt"
 NGRAM = 13  # tokens; the length by which GPT-3 (Brown et al. 2020, appendix C) called texts overlapping
@@ -92,11 +92,7 @@ def _shipped(config: CalibConfig, start: Path) -> list[Any]:
 
 
 def _text(config: CalibConfig, start: Path) -> list[Any]:
-    text = _read(config, start)
-    if config.joiner:
-        rows = re.findall(r"[^\n]*\n|[^\n]+", text)
-        text = config.joiner.join(row if row.strip() else "" for row in rows)
-    return [text]
+    return [joined(_read(config, start), config.joiner)]
 
 
 def _jsonl(config: CalibConfig, start: Path) -> list[Any]:

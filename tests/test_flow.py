@@ -17,7 +17,7 @@ STAGES = [
     "entries",
     "plan design controls",
     "quantize",
-    "packs replay trunks live data",
+    "packs replay trunks live data rows",
     "stream calibrate expert_inputs calibration weigh materialize",
     "score",
     "attribute",

@@ -24,6 +24,7 @@ import numpy as np
 from harness.config import BosRule, LastWindow, PerplexityConfig
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
+from harness.rows import joined
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
 
@@ -129,9 +130,7 @@ def read_text(config: PerplexityConfig, base: Path) -> str:
         raise UserError(f"eval.perplexity.path={config.path}: not UTF-8 ({error}). Convert it first.") from error
     if config.max_chars:
         text = text[: config.max_chars]
-    if config.joiner:
-        rows = re.findall(r"[^\n]*\n|[^\n]+", text)  # as a text file is read line by line, newlines kept
-        text = config.joiner.join(row if row.strip() else "" for row in rows)
+    text = joined(text, config.joiner)
     if not text.strip():
         raise UserError(f"eval.perplexity.path={config.path}: the file is empty.")
     return text

@@ -1,0 +1,16 @@
+"""Rows of a text file."""
+
+import pytest
+
+from harness.rows import joined
+from tests.runs import composed
+
+
+def test_blank_rows_are_emptied_and_newlines_kept():
+    assert joined("one\n \ntwo", "\n\n") == "one\n\n\n\n\ntwo"
+    assert joined("one\n \ntwo", "") == "one\n \ntwo"
+
+
+@pytest.mark.parametrize("given", ["'\\n\\n'", '"\\n\\n"', "'\n\n'"])
+def test_newlines_can_be_given_on_the_command_line(given):
+    assert joined("one\ntwo\n", composed(f"calib.joiner={given}").calib.joiner) == "one\n\n\ntwo\n"
