@@ -7,7 +7,7 @@ import pytest
 
 import harness
 from harness.config import RunConfig
-from harness.identity import NOT_NUMERIC, code_version, run_id
+from harness.identity import NOT_NUMERIC, TABLES, code_version, run_id
 from tests.test_check import settings
 
 FACTS = {"model": "abc", "dtype": "torch.float32", "device": "cpu", "sequences": [("general", "t", "123")]}
@@ -77,6 +77,14 @@ def test_what_is_left_out_of_the_code_version_is_not_imported_by_what_computes()
         found -= {"harness.errors", "harness.files"}
         # What harness.data makes is hashed with the questions and texts of a run.
         assert all(module.startswith("harness.data") for module in found), f"{name} imports {found}"
+
+
+def test_what_makes_a_runs_tables_is_part_of_the_code_version():
+    """All that these modules import of their own packages; `stored` only writes."""
+    root = Path(harness.__file__).parent
+    found = {module for name in TABLES for module in imported(root / name)}
+    own = {m.removeprefix("harness.").replace(".", "/") + ".py" for m in found if m.startswith("harness.report")}
+    assert own - {"report/stored.py"} <= set(TABLES)
 
 
 def imported(path):
