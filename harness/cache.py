@@ -7,14 +7,12 @@ of arms, and `digests` of files already read.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 from rich import box
@@ -22,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.entries import Entry
+from harness.files import read_object
 from harness.model.cache import cache_folder
 
 ENTRIES = ("statistics", "base", "scores")  # kinds whose files have notes beside them (harness.entries)
@@ -57,7 +56,7 @@ class Item:
     def words(self) -> str:
         """What it was made from."""
         notes = [path for path in self.files if path.suffix == ".json"] if self.kind in ENTRIES else []
-        facts = _note(notes[0]).get("made_from", {}) if notes else {}
+        facts = read_object(notes[0]).get("made_from", {}) if notes else {}
         shown = ("model", "dtype", "device", "attention", "code_version")
         return " ".join(str(facts[name]).removeprefix("torch.") for name in shown if facts.get(name))
 
@@ -133,14 +132,6 @@ def _in_use(item: Item) -> bool:
         except Timeout:
             return True
     return False
-
-
-def _note(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def amount(text: str) -> float:

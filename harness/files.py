@@ -69,6 +69,15 @@ def to_json(value: Any, indent: int | None = 1) -> str:
     return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; empty where there is none, or something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def key_of(value: Any) -> str:
     """Sixteen hex digits of a value's JSON form: a name for what was made from it."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

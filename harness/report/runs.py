@@ -20,7 +20,7 @@ import pandas as pd
 
 from harness.attribute import Effect, read_effects
 from harness.errors import UserError
-from harness.files import RunFolder
+from harness.files import RunFolder, read_object
 from harness.report.stored import read_report
 
 DONE, FAILED, INCOMPLETE = "done", "failed", "incomplete"
@@ -100,8 +100,8 @@ def read_run(folder: Path) -> Run:
     if result is not None and result.get("status") == DONE:
         return _checked(Run(folder, DONE, config=result.get("config") or {}, result=result))
     newest = _newest_attempt(folder)
-    failure = result or _json(folder / "failed.json") or (_json(newest / "failed.json") if newest else {})
-    config = failure.get("config") or (_json(newest / "config.json") if newest else {})
+    failure = result or read_object(folder / "failed.json") or (read_object(newest / "failed.json") if newest else {})
+    config = failure.get("config") or (read_object(newest / "config.json") if newest else {})
     if failure:
         return Run(folder, FAILED, str(failure.get("reason") or "no reason was kept"), config)
     return Run(folder, INCOMPLETE, _unfinished(folder), config)
@@ -166,11 +166,3 @@ def _unfinished(folder: Path) -> str:
     if (folder / "result.json").exists():
         return "result.json does not fit the files beside it: run it again"
     return "no result.json: killed, or still at work"
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
