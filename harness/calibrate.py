@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class Draw:
 def draw_samples(config: CalibConfig, tokenizer: Any, seed: int, start: Path) -> Draw:
     """The samples of one seed. UserError where fewer than asked are usable."""
     length = config.length - config.bos
-    rows = [_ids(text, tokenizer) for text in _texts(config, start)]
+    rows = [_ids(text, tokenizer, config) for text in _texts(config, start)]
     if config.packing is CalibPacking.stream:
         pieces, dropped = _cut([token for row in rows for token in row], length, config, seed)
     else:
@@ -143,11 +144,17 @@ def _column(row: Mapping[str, Any], config: CalibConfig) -> Any:
     return row[config.text_field]
 
 
-def _ids(text: Any, tokenizer: Any) -> list[int]:
-    """Token ids of a text; ids are taken as they are."""
+def _ids(text: Any, tokenizer: Any, config: CalibConfig) -> list[int]:
+    """Token ids of a text; ids are taken as they are. UserError for what is neither."""
     if isinstance(text, str):
         return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return [int(token) for token in text]
+    most = len(tokenizer) - 1
+    if isinstance(text, list) and all(isinstance(token, int) and 0 <= token <= most for token in text):
+        return text
+    raise UserError(
+        f"calib.text_field={config.text_field!r} of {config.path} holds {textwrap.shorten(repr(text), 60)}: neither a "
+        f"text nor a list of this tokenizer's ids, 0 to {most}."
+    )
 
 
 def _bos(tokenizer: Any) -> int:

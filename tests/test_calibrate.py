@@ -112,6 +112,14 @@ def test_a_remote_set_that_cannot_be_had_names_itself_and_the_local_way(tmp_path
         ("{}\n", {"source": CalibSource.jsonl}, "text_field='text' is no column"),
         ("not json\n", {"source": CalibSource.jsonl}, "not a jsonl file"),
         ("[1]\n", {"source": CalibSource.jsonl}, "no column"),
+        *(
+            (
+                f'{{"text": {value}}}\n',
+                {"source": CalibSource.jsonl},
+                "text_field='text' of c holds .*: neither a text nor",
+            )
+            for value in ("null", "5", "[1, 258]", "[-1]", '["a"]')
+        ),
     ],
 )
 def test_wrong_files_are_named(tmp_path, text, settings, message):
