@@ -9,6 +9,7 @@ in arms where its site's player is on.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from harness.config import QuantConfig
 from harness.errors import UserError
 from harness.model.lattice import nests
 from harness.model.sites import Site
-from harness.scheme import BLOCKS, Indivisible, Scheme
+from harness.scheme import BLOCKS, Indivisible, Scheme, dividing_groups
 from harness.supported import check_scheme, is_live, needs_inputs, wants_inputs
 
 
@@ -57,8 +58,6 @@ Recipe = Scheme | Noise | Cast | Splice
 Plan = Mapping[Site, Recipe]
 # How one layer is changed: site, scheme, and the calibration draw where the scheme looks at inputs. Empty: not at all.
 Treatment = tuple[tuple[Site, Recipe, int], ...]
-
-GROUP_SIZES = (16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -251,10 +250,10 @@ def check_groups(plan: Mapping[Site, Scheme], indivisible: Indivisible) -> None:
         f"  {role}: in_features {width}, group_size {size} ({len(names)} sites, {names[0]} .. {names[-1]})"
         for (role, width, size), names in bad.items()
     ]
-    fit = [g for g in GROUP_SIZES if all(width % g == 0 for _, width, _ in bad)]
+    fit = dividing_groups(math.gcd(*(width for _, width, _ in bad)))
     raise UserError(
         "group_size does not divide in_features:\n" + "\n".join(lines) + "\n"
-        f"Group sizes that divide all of these: {', '.join(map(str, fit)) or 'none of ' + str(GROUP_SIZES)}, or -1 "
+        f"Group sizes that divide all of these: {', '.join(map(str, fit))}, or -1 "
         "(one group a row). quant.indivisible=tail lets the last group of a row be shorter."
     )
 

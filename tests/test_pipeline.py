@@ -293,6 +293,15 @@ def test_columns_kept_in_16_bits_are_not_counted_as_quantized(tmp_path):
     assert report.loc[report["arm"] == "ffn", "quantized_share"].unique() == pytest.approx(0.75)
 
 
+@pytest.mark.case("B9")
+def test_a_rule_for_the_head_is_applied_and_shown_among_the_matrices(tmp_path):
+    rules = "quant.overrides=[{match:head,method:rtn,precision:int8,group_size:32}]"
+    folder = run(composed("+exp=int4_ffn_only", *TEXT, rules), tmp_path).folder
+    head = pd.read_csv(folder / "sites.csv").query("site == 'head'").squeeze()
+    assert (head["requested_precision"], head["realised_group_size"]) == ("int8", 32)
+    assert 0 < head["relative_weight_error"] < 0.01
+
+
 @pytest.mark.case("B6")
 def test_a_rule_without_a_match_stops_the_run_and_names_what_there_is(tmp_path):
     with pytest.raises(UserError, match=r"'mlp' matches no site.*layers.0.attention.q"):

@@ -5,7 +5,7 @@ import pytest
 from harness.config import QuantConfig
 from harness.errors import UserError
 from harness.model.load import Model
-from harness.model.sites import Site
+from harness.model.sites import Site, find_sites
 from harness.plan import Arm, base_arm, check_groups, matches, resolve, trunk_counts
 from harness.scheme import Indivisible, Method, Precision, Scheme
 from tests.model.architectures import tiny
@@ -114,9 +114,18 @@ def test_indivisible_group_is_refused_before_any_weight_with_names_width_and_way
         check_groups(plan, Indivisible.error)
     message = str(error.value)
     assert "ffn.down: in_features 96, group_size 64 (3 sites, layers.0.ffn.down .. layers.2.ffn.down)" in message
-    assert "16, 32" in message and "quant.indivisible=tail" in message
+    assert "8, 12, 16, 24, 32, 48, 96, or -1" in message and "quant.indivisible=tail" in message
     assert "ffn.gate" not in message
     check_groups(plan, Indivisible.tail)
+
+
+@pytest.mark.case("A14")
+def test_a_latent_width_that_no_group_fits_is_refused_and_named():
+    found = find_sites(tiny("deepseek_v3", kv_lora_rank=24))
+    attention = resolve(found, QuantConfig(attention=Scheme(group_size=16))).plan
+    with pytest.raises(UserError, match=r"attention\.kv_b: in_features 24, group_size 16 (?s:.)*: 8, 12, 24"):
+        check_groups({site: scheme for site, scheme in attention.items() if site.role == "kv_b"}, Indivisible.error)
+    check_groups(attention, Indivisible.tail)
 
 
 def test_more_columns_than_there_are_cannot_be_kept():
