@@ -28,7 +28,7 @@ from harness.failures import foreseen, reason_of
 from harness.gpus import gpu_count, one_gpu
 from harness.jobs import NOT_RUN, Begun, Job, attempt, release
 from harness.refusals import in_words, misspelt, odd_task_options, refuse_unknown
-from harness.sweep import Sweep, conclude, ended_with_headline, sweep_folder
+from harness.sweep import Sweep, abandon, conclude, ended_with_headline, sweep_folder
 
 # For conf/hydra; cached, so that all jobs of a sweep find the same.
 OmegaConf.register_new_resolver("sweep_folder", sweep_folder, use_cache=True, replace=True)
@@ -161,4 +161,5 @@ def _run() -> int:
             raise
         print(f"error: {in_words(error)}", file=sys.stderr)
         status = 1
+        abandon()
     return max(status, conclude())

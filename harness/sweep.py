@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -150,6 +152,16 @@ def conclude() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0 if sweep.whole() else 1
+
+
+def abandon() -> None:
+    """Forget this process's sweep, if it is one whose jobs cannot be composed: none has begun, and none will."""
+    sweep, SweepSummary.current = SweepSummary.current, None
+    if sweep and not sweep.ended():
+        shutil.rmtree(sweep.path)
+        with suppress(OSError):  # other sweeps' folders, or results
+            sweep.path.parent.rmdir()
+            sweep.path.parent.parent.rmdir()
 
 
 def ended_with_headline(job: Job) -> Job:

@@ -58,6 +58,12 @@ def done(tmp_path):
     return sorted(p.parent.name for p in tmp_path.glob("outputs/int4_ffn_only/*/result.json"))
 
 
+def test_a_sweep_with_a_job_that_cannot_be_composed_is_refused_whole_and_leaves_nothing(tmp_path, harness):
+    status, said = harness(*SWEEP, "quant.ffn.precision=int4,int9")
+    assert status == 1 and said.startswith("error: quant.ffn.precision=int9: Invalid value 'int9', expected one of")
+    assert len(said.splitlines()) == 1 and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.case("H1")
 @pytest.mark.case("H2")
 @pytest.mark.case("H3")
