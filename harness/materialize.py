@@ -4,7 +4,7 @@
         module.generate(...)
 
 Every layer's weights are put in place and quantized as the engine does it, by the same `Weigher`; on the way out the
-model is as it was. The whole model is held at once, and where a part of a fused matrix is changed, a copy of that part.
+model is as it was. All layers are held at once (of a model that is in memory anyway: copies of them).
 Statistics for calibrated methods are those that scoring left on disk.
 """
 
@@ -22,6 +22,7 @@ from harness.config import CalibConfig, CalibInputs
 from harness.errors import UserError
 from harness.live import computing
 from harness.model.load import Model
+from harness.model.room import free_memory, gib, parameter_bytes
 from harness.model.sites import substituted
 from harness.plan import Arm, Splice
 from harness.weigh import Weigher
@@ -43,8 +44,14 @@ def materialized(
         yield model.module
 
 
-def check_materialize(arms: Sequence[Arm], calib: CalibConfig) -> None:
-    """UserError, before anything is scored, for arms whose weights cannot be made outside the engine's pass."""
+def check_materialize(model: Model, arms: Sequence[Arm], calib: CalibConfig) -> None:
+    """UserError, before anything is scored, for arms that cannot be made as a whole: for want of room or statistics."""
+    needed, free = parameter_bytes(model.layers), free_memory(model.device)
+    if needed > free:
+        raise UserError(
+            f"Tasks that write text need all layers at once: {gib(needed)}, {gib(free)} of memory are free on "
+            f"{model.device}. Leave such tasks out, set model.dtype=bfloat16, or use a larger machine."
+        )
     calibrated = [arm for arm in arms if arm.calibrated]
     spliced = [arm for arm in arms if any(isinstance(recipe, Splice) for recipe in arm.plan.values())]
     if spliced or (calibrated and (calib.inputs is CalibInputs.quantized or not calib.keep)):

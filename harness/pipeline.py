@@ -74,7 +74,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
         return Outcome("planned")
     work = gather(sources, config.eval, model)
     check_work(work, config.attribute)
-    check_writing(work, arms, config.calib)
+    check_writing(work, model, arms, config.calib)
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
     config = replace(config, engine=ready.engine)
     draws = draw_all(config, model, arms, start)

@@ -33,11 +33,11 @@ def writing(work: Sequence[Scorable]) -> list[TaskItems]:
     return [task for task in work if isinstance(task, TaskItems) and task.writes]
 
 
-def check_writing(work: Sequence[Scorable], arms: Sequence[Arm], calib: CalibConfig) -> None:
-    """UserError for text that cannot be asked for: sampled, too long, or of an arm that is no whole model."""
+def check_writing(work: Sequence[Scorable], model: Model, arms: Sequence[Arm], calib: CalibConfig) -> None:
+    """UserError for text that cannot be had: sampled, too long, of an arm or a model that cannot be whole in memory."""
     tasks = writing(work)
     if tasks:
-        check_materialize(arms, calib)
+        check_materialize(model, arms, calib)
     for task in tasks:
         for request in task.writes:
             _check(task, *request.args)

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.score.library import load
+from harness.config import EvalConfig
+from harness.model.byte_tokenizer import byte_tokenizer
+from harness.score.encode import Encoder
+from harness.score.library import build_tasks, find_tasks, load
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
@@ -59,6 +62,15 @@ def test_open_and_closed_book_ask_the_same():
     closed, opened = one("nq_closed").eval_docs, one("nq_open").eval_docs
     assert closed["answer"] == opened["answer"]
     assert all(o.endswith(c) for o, c in zip(opened["context"], closed["context"], strict=True))
+
+
+def test_open_and_closed_book_have_the_same_documents():
+    config = EvalConfig(
+        knowledge=["tests/benchmarks/nq_closed.yaml"], context=["tests/benchmarks/nq_open.yaml"], limit=5
+    )
+    tasks = build_tasks(find_tasks(config, ROOT), config, Encoder(byte_tokenizer(), config.bos, 100_000), 258)
+    closed, opened = ([q.document for q in task.questions] for task in tasks)
+    assert closed == opened and len(set(closed)) == 5
 
 
 def test_popularity_bands():

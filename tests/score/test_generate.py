@@ -14,9 +14,11 @@ from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.load import Model, open_model
 from harness.model.sites import read_site, write_site
 from harness.pipeline import all_arms, run
-from harness.plan import resolve
+from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.report.tables import read_report
+from harness.score.gather import find, gather
+from harness.score.generate import check_writing, write_answers
 from harness.weigh import Weigher
 from tests.model.architectures import tiny
 from tests.runs import composed
@@ -125,3 +127,30 @@ def test_a_calibrated_arm_writes_with_the_statistics_that_scoring_left(tmp_path,
     assert folder is not None
     items = pd.read_parquet(folder / "items.parquet")
     assert np.isfinite(items["value"]).all() and json.loads((folder / "result.json").read_text())["status"] == "done"
+
+
+@pytest.mark.case("F1")
+@pytest.mark.case("F15")
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_prompts_of_any_length_written_together_are_those_written_alone(tmp_path, kind):
+    model = Model.from_module(tiny(kind, vocab_size=258), byte_tokenizer())
+    spec = write_task(
+        tmp_path, rows=[{"query": "ab" * n, "choices": ["x", "y"], "gold": 0} for n in (1, 3, 9)], **WRITE
+    )
+    config = composed(*SPLIT, f"eval.general=[{spec}]")
+    (task,) = gather(find(config.eval, tmp_path), config.eval, model)
+    found = []
+    for batch_tokens in (1, 2048):
+        write_answers([task], model, [base_arm()], Weigher(model.sites), None, batch_tokens)
+        found.append(task.answers)
+    assert found[0] == found[1] and any(found[0][0])
+
+
+def test_a_model_that_does_not_fit_as_a_whole_is_told_before_anything_is_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.materialize.free_memory", lambda device: 1000)
+    spec = write_task(tmp_path, **WRITE)
+    config = composed(*SPLIT, f"eval.general=[{spec}]")
+    model = open_model(composed("model=tiny").model)
+    work = gather(find(config.eval, tmp_path), config.eval, model)
+    with pytest.raises(UserError, match=r"need all layers at once: .* Leave such tasks out"):
+        check_writing(work, model, [base_arm()], config.calib)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import yaml
+from datasets.exceptions import DatasetNotFoundError
 
 from harness.config import EvalConfig, Sampler, TaskOptions
 from harness.data import items as shipped_items
@@ -117,6 +118,17 @@ def test_data_that_the_hub_does_not_give_is_named_with_the_way_out(tmp_path, mon
     with pytest.raises(
         UserError, match=r"task own.yaml cannot be loaded: ConnectionError: .*offline\)\.\n.*local file"
     ):
+        find_tasks(EvalConfig(general=[spec]), tmp_path)
+
+
+@pytest.mark.case("F23")
+def test_a_set_that_asks_for_an_accepted_licence_says_so(tmp_path, monkeypatch):
+    def gated(*args, **kwargs):
+        raise DatasetNotFoundError("Dataset 'owner/data' is a gated dataset on the Hub. You must be authenticated.")
+
+    monkeypatch.setattr("datasets.load_dataset", gated)
+    spec = write_task(tmp_path, dataset_path="owner/data", dataset_kwargs=None)
+    with pytest.raises(UserError, match=r"'owner/data' is a gated dataset(.|\n)*A local file always works"):
         find_tasks(EvalConfig(general=[spec]), tmp_path)
 
 
