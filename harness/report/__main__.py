@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"error: {error.filename}: cannot be written ({error.strerror}). Set --out to a folder.", file=sys.stderr)
+        return 1
     return 0
 
 

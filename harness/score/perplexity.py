@@ -82,7 +82,9 @@ class TextWindows:
 
     def _word_perplexity(self, sum_AN: np.ndarray, n_N: np.ndarray) -> Summary:
         def perplexity(weight_RN: np.ndarray) -> np.ndarray:
-            return np.exp(weight_RN @ sum_AN.T / (weight_RN @ n_N)[:, None] * self.tokens_per_word)
+            with np.errstate(over="ignore"):  # a text without spaces is one word of any length
+                value_RA = np.exp(weight_RN @ sum_AN.T / (weight_RN @ n_N)[:, None] * self.tokens_per_word)
+            return np.where(np.isfinite(value_RA), value_RA, np.nan)
 
         return Summary(
             subset=self.subset,

@@ -135,6 +135,8 @@ def test_command(tmp_path, capsys):
     assert main([str(tmp_path / "x"), "--out", str(tmp_path / "out"), "--runs"]) == 0
     assert (tmp_path / "out" / "sweep.csv").is_file() and (tmp_path / "x" / "2" / "report.html").is_file()
     assert main([str(tmp_path / "none")]) == 1
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path / "x"), "--out", str(tmp_path / "file" / "under")]) == 1
     assert "error: " in capsys.readouterr().err
 
 

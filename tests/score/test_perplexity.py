@@ -146,6 +146,12 @@ def test_words_are_counted_as_far_as_tokens_are_scored():
     np.testing.assert_allclose(summary.value_A, np.exp(-part_scores.logp_AS.sum(axis=1) / n_words))
 
 
+def test_a_text_without_spaces_has_no_perplexity_by_word():
+    text = cut_text("x" * 2000, PerplexityConfig(path="a", window=50), byte_tokenizer(), 258)
+    (summary,) = text.results(scores(text)).summaries
+    assert np.isnan(summary.value_A).all()
+
+
 def test_windows_do_not_cross_documents_and_may_be_bounded_in_each():
     text = "before " * 3 + "\nCHAPTER 1\n" + "a" * 30 + "\nCHAPTER 2\n" + "b" * 70
     config = PerplexityConfig(path="a", window=16, document_regex=r"^CHAPTER \d+", last_window=LastWindow.score)
