@@ -247,8 +247,8 @@ class Stream:
         if not all(torch.isfinite(t.float().sum()) for t in tensors):
             names = ", ".join(self.arms[a].name for a in arms)
             raise NonFiniteError(
-                f"non-finite {what} in arm {names}: its scores would mean nothing. Its weights hold NaN or infinity, or "
-                f"numbers grow too large for {self.model.dtype} (model.dtype)."
+                f"non-finite {what} in arm {names}: its scores would mean nothing. Its weights hold NaN or infinity, "
+                f"or numbers grow too large for {self.model.dtype} (model.dtype)."
             )
 
     def _head(self, batches: list[list[Pack]], trunks: list[Trunk], scores: Scores) -> None:
