@@ -15,6 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from harness.plan import Arm
+from harness.report.rows import records
+from harness.report.spread import spreads
 from harness.scheme import Scheme
 
 WIDTH = 190  # columns of a table off a terminal
@@ -120,6 +122,19 @@ def _loss_cell(row: Mapping[str, Any]) -> str:
     if pd.notna(row["loss_lo"]):
         text += f" [{row['loss_lo']:+.3f}, {row['loss_hi']:+.3f}]"
     return f"{text} {row['verdict']}" if pd.notna(row["verdict"]) else text
+
+
+def show_spreads(report: pd.DataFrame) -> None:
+    """How far the losses of calibrated arms lie apart between calibration draws, where there are several."""
+    found = [spread for spread in spreads(records(report)) if spread.metric in ATTRIBUTED]
+    table = Table(title="loss over calibration draws", box=box.SIMPLE_HEAD)
+    for name in ("subset", "task", "metric", "arm", "draws", "deviation", "least", "most"):
+        table.add_column(name, justify="left" if name in ("subset", "task", "metric", "arm") else "right")
+    for one in found:
+        figures = (f"{one.deviation:.4f}", f"{min(one.losses):+.4f}", f"{max(one.losses):+.4f}")
+        table.add_row(one.subset, one.task, one.metric, one.arm, str(len(one.losses)), *figures)
+    if found:
+        console().print(table)
 
 
 def headline(report: pd.DataFrame) -> str:

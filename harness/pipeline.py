@@ -18,7 +18,7 @@ from harness.attribute import attribute, to_frame
 from harness.calibrate import Draw, draw_samples, overlap
 from harness.calibration import Calibration
 from harness.config import AttributeConfig, CalibInputs, RunConfig
-from harness.console import progress, show_attribution, show_plan, show_preflight, show_report
+from harness.console import progress, show_attribution, show_plan, show_preflight, show_report, show_spreads
 from harness.controls import control_arms
 from harness.design import build_arms, with_draws
 from harness.effects import check_effects, check_work, game_of, resolves, scores_of
@@ -157,7 +157,9 @@ def _assist(
 
 
 def _show(folder: RunFolder) -> None:
-    show_report(read_report(folder.path / "report.csv"))
+    report = read_report(folder.path / "report.csv")
+    show_report(report)
+    show_spreads(report)
     show_attribution(read_report(folder.path / "attribution.csv"))
 
 

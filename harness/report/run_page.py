@@ -17,6 +17,7 @@ from harness.report.rows import Row, grouped, records
 from harness.report.run_facts import facts_section, protocol_section, sites_section
 from harness.report.run_plots import attribution_pictures
 from harness.report.runs import DONE, Run, read_run
+from harness.report.spread import spread_table, spreads
 from harness.scheme import BLOCKS
 
 
@@ -59,6 +60,7 @@ def _sections(run: Run) -> Iterator[Section]:
         speaking = list(grouped(chosen, "subset", "task", "metric"))
         yield _losses(rows, speaking, margin)
         yield _attribution(run, primary, margin)
+        yield _draws(rows)
         yield _more(rows, speaking, margin)
         yield sites_section(run)
         yield protocol_section(whole_tasks(rows))
@@ -117,6 +119,13 @@ def _withheld(found: Sequence[Panel]) -> Iterator[str]:
 def _named(panel: Panel) -> str:
     effect = next(iter(panel.values()))
     return f"{effect.subset}, {effect.n_items} items, {effect.n_documents} documents"
+
+
+def _draws(rows: Sequence[Row]) -> Section:
+    """Where there were several calibration draws, what they differ by."""
+    found = spreads(rows)
+    intro = "The same arms calibrated on other text: a spread that no interval over scored items sees."
+    return Section("draws", "Other calibration text", intro, tables=[spread_table(found)] if found else [])
 
 
 def _more(rows: Sequence[Row], speaking: Sequence[tuple], margin: float) -> Section:
