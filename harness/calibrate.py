@@ -32,7 +32,6 @@ from harness.quantize import InputStats
 from harness.rows import joined
 
 SHIPPED = Path(__file__).parent / "data" / "prose" / "sotu.txt"
-NGRAM = 13  # tokens; the length by which GPT-3 (Brown et al. 2020, appendix C) called texts overlapping
 
 
 @dataclass(frozen=True)
@@ -161,16 +160,6 @@ def _bos(tokenizer: Any) -> int:
     if tokenizer.bos_token_id is None:
         raise UserError("calib.bos=true: this tokenizer has no BOS token.")
     return tokenizer.bos_token_id
-
-
-def overlap(draws: Sequence[Draw], scored: Sequence[Sequence[int]]) -> float:
-    """Share of the scored sequences that have 13 tokens in a row in common with any calibration sample."""
-    known = {gram for draw in draws for sample in draw.samples for gram in _ngrams(sample)}
-    return float(np.mean([any(gram in known for gram in _ngrams(s)) for s in scored])) if scored else 0.0
-
-
-def _ngrams(tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    return (tuple(tokens[i : i + NGRAM]) for i in range(len(tokens) - NGRAM + 1))
 
 
 def gather(layer: nn.Module, sites: Sequence[Site], replay: Callable[[], Any]) -> dict[Site, InputStats]:

@@ -117,10 +117,15 @@ def show_report(report: pd.DataFrame) -> None:
         out.print(f"{len(arms) - MOST_ARMS} more arms are in report.csv")
 
 
+def _signed(value: float, decimals: int) -> str:
+    """With a sign; perplexities of broken models in powers of ten."""
+    return f"{value:+.{decimals}f}" if abs(value) < 1e5 else f"{value:+.2e}"
+
+
 def _loss_cell(row: Mapping[str, Any]) -> str:
-    text = f"{row['loss']:+.4f}"
+    text = _signed(row["loss"], 4)
     if pd.notna(row["loss_lo"]):
-        text += f" [{row['loss_lo']:+.3f}, {row['loss_hi']:+.3f}]"
+        text += f" [{_signed(row['loss_lo'], 3)}, {_signed(row['loss_hi'], 3)}]"
     return f"{text} {row['verdict']}" if pd.notna(row["verdict"]) else text
 
 

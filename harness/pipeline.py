@@ -15,7 +15,7 @@ from torch import Tensor
 import harness
 from harness import ranks
 from harness.attribute import attribute, to_frame
-from harness.calibrate import Draw, draw_samples, overlap
+from harness.calibrate import Draw, draw_samples
 from harness.calibration import Calibration
 from harness.config import AttributeConfig, CalibInputs, RunConfig
 from harness.console import progress, show_attribution, show_plan, show_preflight, show_report, show_spreads
@@ -29,6 +29,7 @@ from harness.identity import code_version, run_id
 from harness.model.cache import cache_folder
 from harness.model.load import Model, open_model
 from harness.model.sites import Site
+from harness.overlap import describe, ngram_overlap
 from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
@@ -110,10 +111,11 @@ def _measure(
     write_answers(work, model, arms, weigher, calibration, config.engine.batch_tokens)
     results = _results(scores, work)
     seconds = time.monotonic() - begun
+    calib = calib_cells(config, draws, work)
     sheet = Sheet(
         run_cells(config, model, folder.path.name, seconds),
         arms,
-        [arm_cells(arm, model, weigher, calib_cells(config, draws, work)) for arm in arms],
+        [arm_cells(arm, model, weigher, calib) for arm in arms],
         results,
         config.attribute,
     )
@@ -122,8 +124,10 @@ def _measure(
     tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config.attribute)
     for name, table in tables.items():
         write_table(table, folder.path / name)
-    facts = _facts(model, work, draws)
-    folder.finish({**_summary(config, model, arms, seconds), "facts": facts}, list(tables))
+    said: dict[str, Any] = {"facts": _facts(model, work, draws)}
+    seeds = config.calib.seeds if draws else []
+    said["calibration"] = describe(draws, seeds, _scored(work), model.tokenizer)
+    folder.finish({**_summary(config, model, arms, seconds), **said}, list(tables))
     _write_page(folder)
     _show(folder)
 
@@ -180,8 +184,12 @@ def check_plan(config: RunConfig, model: Model, plan: dict[Site, Scheme]) -> Non
 
 def calib_cells(config: RunConfig, draws: Sequence[Draw], work: Sequence[Scorable]) -> dict[str, Any]:
     """What calibration saw, and how much of it is scored as well."""
-    scored = [sequence.tokens for task in work for sequence in task.sequences]
-    return {"calib_inputs": config.calib.inputs.value, "calib_overlap": overlap(draws, scored) if draws else None}
+    share = ngram_overlap(draws, _scored(work)) if draws else None
+    return {"calib_inputs": config.calib.inputs.value, "calib_overlap": share}
+
+
+def _scored(work: Sequence[Scorable]) -> list[Sequence[int]]:
+    return [sequence.tokens for task in work for sequence in task.sequences]
 
 
 def score(

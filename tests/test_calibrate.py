@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.calibrate import Draw, draw_samples, gather, overlap
+from harness.calibrate import Draw, draw_samples, gather
 from harness.calibration import Calibration
 from harness.config import (
     ArmsRule,
@@ -131,13 +131,6 @@ def test_wrong_files_are_named(tmp_path, text, settings, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"calib\.path='gone\.txt': no such file"):
         drawn(tmp_path, source=CalibSource.text, path="gone.txt")
-
-
-def test_overlap_needs_thirteen_tokens_in_a_row(tmp_path):
-    (tmp_path / "c.txt").write_text("abcdefghijklmnopqrstuvwxyz")
-    draw = drawn(tmp_path, samples=1, length=26, draw=CalibDraw.start, source=CalibSource.text, path="c.txt")
-    ids = [TOKENIZER(text)["input_ids"] for text in ("..abcdefghijklm..", "..abcdefghijkl..", "..")]
-    assert overlap([draw], ids) == pytest.approx(1 / 3)
 
 
 def inputs_of(module, layer, path, batches_of_ids):

@@ -18,7 +18,7 @@ STAGES = [
     "plan design controls",
     "quantize",
     "packs replay trunks live data rows",
-    "stream calibrate expert_inputs calibration weigh materialize",
+    "stream calibrate expert_inputs calibration overlap weigh materialize",
     "score",
     "attribute",
     "effects",

@@ -83,10 +83,21 @@ def facts_section(run: Run) -> Section:
     facts["time"] = duration(run.result.get("seconds"))
     facts["peak memory"] = size(run.result.get("peak_bytes"))
     facts |= {name: run.result.get(name) for name in ("harness_version", "code_version")}
+    for draw in run.result.get("calibration") or []:
+        facts[f"calibration, seed {draw['seed']}"] = _calibration(draw)
     facts |= run.result.get("versions") or {}
     settings = dict(flat(run.config))
     folded = [("All settings", [_two_columns("Settings", settings)])] if settings else []
     return Section("facts", "Run", tables=[_two_columns("Run", facts)], folded=folded)
+
+
+def _calibration(draw: dict[str, Any]) -> str:
+    line, gram = (percent(draw[f"scored_with_{what}_in_common"], 1) for what in ("a_line", "13_tokens"))
+    return (
+        f"{draw['samples']} samples of {draw['usable_samples']} usable, {draw['dropped_short_texts']} texts too short, "
+        f"{draw['tokens']:,} tokens, hash {draw['sample_hash']}; in common with what is scored: a line {line}, "
+        f"13 tokens {gram} of the sequences"
+    )
 
 
 def _two_columns(caption: str, facts: dict[str, Any]) -> Table:
