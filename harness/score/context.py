@@ -2,7 +2,8 @@
 
 Items come as token ids, so nothing is tokenized twice and a sequence of random tokens is exactly that. Each task at
 each length is a task of its own (`passkey_512`): accuracy, prob, margin and ece where there are several choices, nll
-and KL of the right answer as for other questions. The first pass of `induction_copy` stands behind one prefix token.
+and KL of the right answer as for other questions. Where the tokenizer (or `eval.bos`) puts a BOS before every text,
+items begin with it, one token beyond their length. The first pass of `induction_copy` stands behind a prefix anyway.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from harness.data.context import ContextItem, make_suite
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
 from harness.score.choices import PROTOCOL, Choices
+from harness.score.encode import Encoder
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
 
@@ -31,7 +33,7 @@ class ContextTask:
 
     name: str
     items: Sequence[ContextItem]
-    prefix: int
+    encoder: Encoder
     vocab_size: int
     settings: dict[str, Any]
     subset: str = SUBSET
@@ -40,7 +42,7 @@ class ContextTask:
 
     def __post_init__(self) -> None:
         for item in self.items:
-            context = item.context or (self.prefix,)
+            context = (*self.encoder.lead, *item.context) or (self.encoder.prefix,)
             self.sequences += [TokenSequence((*context, *choice), len(context)) for choice in item.choices]
 
     @property
@@ -108,15 +110,15 @@ class ContextTask:
         ], [choices.calibration_error(self.item_documents, subset=self.subset, task=self.name)]
 
 
-def context_tasks(
-    config: ContextSuiteConfig, tokenizer: Any, prefix: int, vocab_size: int, max_positions: int
-) -> list[ContextTask]:
+def context_tasks(config: ContextSuiteConfig, encoder: Encoder, vocab_size: int) -> list[ContextTask]:
     """Every generated task at every length. UserError where a length exceeds the model's positions."""
-    if too_long := [length for length in config.lengths if length > max_positions]:
-        raise UserError(f"eval.context_suite.lengths={too_long}: the model has {max_positions} positions.")
+    lead = len(encoder.lead)
+    if too_long := [length for length in config.lengths if length + lead > encoder.max_length]:
+        bos = " and each item begins with a BOS" if lead else ""
+        raise UserError(f"eval.context_suite.lengths={too_long}: the model has {encoder.max_length} positions{bos}.")
 
     def encode(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return encoder.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
     groups: dict[str, list[ContextItem]] = defaultdict(list)
     try:
@@ -126,5 +128,5 @@ def context_tasks(
         raise UserError(f"{lengths}: {error} (tokens of this tokenizer), or turn the suite off with [].") from None
     for item in items:
         groups[f"{item.task}_{item.length}"].append(item)
-    settings = {"documents": config.documents, "seed": config.seed}
-    return [ContextTask(name, items, prefix, vocab_size, settings) for name, items in groups.items()]
+    settings = {"documents": config.documents, "seed": config.seed, "bos": bool(lead)}
+    return [ContextTask(name, items, encoder, vocab_size, settings) for name, items in groups.items()]

@@ -32,6 +32,12 @@ class Encoder:
         bos = self.tokenizer.bos_token_id
         return self.tokenizer.eos_token_id if bos is None else bos
 
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """What `encode` puts before a text: one BOS, or nothing."""
+        bos = self.tokenizer.bos_token_id
+        return (bos,) if bos is not None and self.encode("a")[:1] == [bos] else ()
+
     def encode(self, text: str) -> list[int]:
         """Token ids, with one BOS or none."""
         bos = self.tokenizer.bos_token_id

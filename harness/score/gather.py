@@ -50,8 +50,7 @@ def gather(sources: Sources, config: EvalConfig, model: Model) -> list[Scorable]
         work.append(cut_text(sources.text, config.perplexity, model.tokenizer, model.vocab_size))
     encoder = Encoder(model.tokenizer, config.bos, model.max_positions)
     work += build_tasks(sources.tasks, config, encoder, model.vocab_size)
-    suite = config.context_suite
-    return work + context_tasks(suite, model.tokenizer, encoder.prefix, model.vocab_size, model.max_positions)
+    return work + context_tasks(config.context_suite, encoder, model.vocab_size)
 
 
 def _say_if_bos_is_left_out(config: EvalConfig, sources: Sources, model: Model) -> None:

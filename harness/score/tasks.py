@@ -209,7 +209,8 @@ class TaskItems:
         if metric == "nll":
             return float(np.log(self.vocab_size))
         if metric in ("acc", "acc_norm") and all(q.gold for q in self.questions):
-            return float(np.mean([len(q.gold) / max(len(q.instances), 1) for q in self.questions]))
+            # Of the choices, not of the requests: mutual information asks for each choice twice.
+            return float(np.mean([len(set(q.gold)) / len(self.task.doc_to_choice(q.doc)) for q in self.questions]))
         return float("nan")
 
     @property

@@ -211,6 +211,13 @@ def test_units_directions_and_the_know_nothing_value_are_stated(choices):
     assert measures["nll"].worst == pytest.approx(np.log(258)) and np.isnan(measures["margin"].worst)
 
 
+def test_chance_counts_choices_however_often_they_are_asked(tmp_path, module):
+    config = settings(write_task(tmp_path, "mutual", **TASKS["mutual"]))
+    (task,) = gather(find(config, tmp_path), config, Model.from_module(module, byte_tokenizer()))
+    (acc,) = (m for m in task.results(made_up(task, 2)).measures if m.metric == "acc")
+    assert acc.worst == pytest.approx(1 / 3)
+
+
 def test_items_documents_and_bands_come_from_the_rows(choices):
     _, _, measures = choices
     for measure in measures.values():
