@@ -50,7 +50,7 @@ def test_every_benchmark_has_lm_evals_log_likelihoods(opened):
 @needs_benchmarks
 def test_base_writes_what_the_checkpoint_writes_in_lm_eval(opened):
     config, model, reference = opened
-    config = settings([p for p in PATHS if "generate" in p], "smollm2_135m_raw", limit=1)
+    config = settings([p for p in PATHS if "generate" in p], "smollm2_135m_raw", limit=3)
     (task,) = gather(find(config.eval, ROOT), config.eval, model)
     write_answers([task], model, [base_arm()], Weigher(model.sites), None, 2048)
     assert task.answers == [reference.generate_until(task.writes, disable_tqdm=True)]
