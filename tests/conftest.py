@@ -15,6 +15,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests sta
 MODELS = [cache_folder() / name for name in ("models", "digests")]  # made once for all tests, and for the user
 
 
+def pytest_collection_modifyitems(items):
+    """Slow tests first: with several workers, a long one that begins last is waited for by all others."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def threads(request):
     alone = "PYTEST_XDIST_WORKER" not in os.environ

@@ -37,7 +37,8 @@ exec "$@"
 def harness(start, *arguments, **environment):
     command = [sys.executable, "-m", "harness", *SWEEP, *arguments]
     root = str(Path(__file__).parents[1])
-    env = {**os.environ, "PYTHONPATH": root, "RAY_AUTH_MODE": "disabled", **environment}
+    ray = {"RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}  # nice workers starve beside other tests
+    env = {**os.environ, "PYTHONPATH": root, **ray, **environment}
     done = subprocess.run(command, cwd=start, env=env, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode, done.stdout + done.stderr
 

@@ -1,0 +1,86 @@
+"""One row a run: what each method costs in the FFN, in attention and in both, with the bits that it stores.
+
+    python experiments/methods/table.py --csv experiments/methods/methods.csv outputs/sweeps/TIME ...
+
+Reads the runs that the sweeps' jobs ended in, or folders of single runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.report.stored import read_report
+
+BLOCKS = ("ffn", "attention")
+ARMS = (*BLOCKS, "both")
+SHOWN = (("moby_dick", "nll"), ("moby_dick", "kl"), ("qh_city_country", "kl"), ("qh_adjective_order", "kl"))
+
+
+def row(folder: Path) -> dict[str, Any]:
+    """Scheme, stored bits and losses of a run."""
+    report, sites = read_report(folder / "report.csv"), pd.read_csv(folder / "sites.csv")
+    scheme = json.loads(report["config"][0])["quant"]["ffn"]
+    both = sites[sites["arm"] == "both"]
+    size = both["out_features"] * both["in_features"]
+    found: dict[str, Any] = {
+        "method": scheme["method"],
+        "precision": scheme["precision"],
+        "group_size": scheme["group_size"],
+        "range": both["realised_range"].iloc[0] if scheme["method"] != "bnb" else "",
+        "bits_per_weight": round((both["bits_per_weight"] * size).sum() / size.sum(), 4),
+    }
+    for block in BLOCKS:
+        errors = both[both["block"] == block]
+        found[f"{block}_weight_error"] = round(errors["relative_weight_error"].mean(), 4)
+    for task, metric in SHOWN:
+        own = report[(report["task"] == task) & (report["metric"] == metric) & report["band"].isna()].set_index("arm")
+        for arm in ARMS:
+            for part in ("loss", "loss_lo", "loss_hi"):
+                found[f"{task}_{metric}_{arm}_{part}"] = own[part][arm]
+    return found | {"run_id": folder.name}
+
+
+def runs(folder: Path) -> list[Path]:
+    """The run folders that a sweep's jobs ended in; a run's folder itself."""
+    if (folder / "report.csv").is_file():
+        return [folder]
+    jobs = [json.loads(path.read_text("utf-8")) for path in sorted((folder / "jobs").glob("*.json"))]
+    return [Path(job["folder"]) for job in jobs if job["status"] == "done"]
+
+
+def table(rows: pd.DataFrame, task: str, metric: str) -> str:
+    """Markdown, the cheapest first, then by the loss of both."""
+    lines = [
+        "| method | precision | group | range | bits | ffn | attention | both |",
+        "|---" * 8 + "|",
+    ]
+    for one in rows.sort_values(["bits_per_weight", f"{task}_{metric}_both_loss"]).to_dict("records"):
+        cells = [_cell(one, f"{task}_{metric}_{arm}") for arm in ARMS]
+        start = [one["method"], one["precision"], one["group_size"], one["range"], f"{one['bits_per_weight']:.2f}"]
+        lines.append(f"| {' | '.join(map(str, [*start, *cells]))} |")
+    return "\n".join(lines)
+
+
+def _cell(one: dict[str, Any], name: str) -> str:
+    return f"{one[f'{name}_loss']:+.3f} [{one[f'{name}_loss_lo']:+.3f}, {one[f'{name}_loss_hi']:+.3f}]"
+
+
+def main() -> None:
+    """Write every figure, print the prose tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--csv", type=Path, required=True)
+    asked = parser.parse_args()
+    rows = pd.DataFrame([row(run) for folder in asked.folders for run in runs(folder)]).drop_duplicates("run_id")
+    rows.to_csv(asked.csv, index=False, float_format="%.6g")
+    for task, metric in SHOWN:
+        print(f"\n{task}, {metric}\n\n{table(rows, task, metric)}")
+
+
+if __name__ == "__main__":
+    main()
