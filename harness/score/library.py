@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -165,7 +165,18 @@ def _items(subset: str, task: Any, config: EvalConfig, encoder: Encoder, vocab_s
             task.task_name,
         )
     asked = list(questions(task, shots))
+    _check_all_asked(task, {question.item for question in asked}, prompting.limit)
     return TaskItems(subset, task.task_name, task, asked, encoder, vocab_size, prompting)
+
+
+def _check_all_asked(task: Any, asked: Collection[str], limit: int | None) -> None:
+    """lm-eval leaves out a row of which its templates make no request, without a word."""
+    rows = range(len(task.eval_docs))[:limit]
+    if silent := [row for row in map(str, rows) if row not in asked]:
+        raise UserError(
+            f"{task.task_name}, item {', '.join(silent[:5])}: no request can be made of it. Has it no choices? "
+            "Complete the row or take it out."
+        )
 
 
 def _has_examples(task: Any) -> bool:

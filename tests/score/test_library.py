@@ -135,6 +135,7 @@ def test_a_set_that_asks_for_an_accepted_licence_says_so(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
+        ({"choices": []}, "own, item 2: no request can be made of it. Has it no choices"),
         ({"choices": ["red"]}, "own, item 2: 1 choice"),
         ({"choices": ["red", "", "blue"]}, "own, item 2: one of its choices is empty"),
         ({"choices": ["red", " ", "blue"]}, "own, item 2: one of its choices is empty"),
