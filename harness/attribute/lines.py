@@ -1,13 +1,15 @@
 """Lines: one effect of one reading, with its interval and its place in a family of tests.
 
 Families: the primary one is declared before a run (each subset's F, A and interaction, and F - A between subsets, in
-one metric); everything else is secondary, and lines of few documents, whose t strays far, are exploratory. Each is
-corrected by itself, by max-T step-down. A divergence is never negative, so its losses are no candidates for a test
-against zero; its signed effects are.
+one metric); everything else is secondary, metric by metric, and lines of few documents are exploratory. Each family is
+corrected by itself, by max-T step-down. A family a metric, because t strays far in resamples of accuracy, where few
+items flip: its maximum would hide what nll tells at ten standard errors. A divergence is never negative, so its losses
+are no candidates for a test against zero; its signed effects are.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -99,7 +101,7 @@ class Line:
             return "exploratory"
         between = (self.contrast.kind == "difference") == self.reading.across
         primary = self.contrast.primary and self.reading.whole and between and self.reading.metric == primary_metric
-        return "primary" if primary else "secondary"
+        return "primary" if primary else f"secondary {self.reading.metric}"
 
     def share_of(self, total: Line, level: float) -> tuple[float, float]:
         """Interval of the share of a total of the same reading."""
@@ -124,14 +126,15 @@ def corrected(lines: Sequence[Line], primary_metric: str) -> list[float]:
     """p-value of each line, corrected within its family; NaN where nothing is tested."""
     p_values = [NAN] * len(lines)
     tested = [n for n, line in enumerate(lines) if line.tested]
-    for family in ("primary", "secondary", "exploratory"):
-        members = [n for n in tested if lines[n].family(primary_metric) == family]
-        if members:
-            t_H = np.array([lines[n].value / lines[n].stderr for n in members])
-            freedom_H = np.array([lines[n].documents - 1 for n in members])
-            p_H = step_down(t_H, _resampled_t([lines[n] for n in members]), freedom_H)
-            for n, p in zip(members, p_H, strict=True):
-                p_values[n] = float(p)
+    families: dict[str, list[int]] = defaultdict(list)
+    for n in tested:
+        families[lines[n].family(primary_metric)].append(n)
+    for members in families.values():
+        t_H = np.array([lines[n].value / lines[n].stderr for n in members])
+        freedom_H = np.array([lines[n].documents - 1 for n in members])
+        p_H = step_down(t_H, _resampled_t([lines[n] for n in members]), freedom_H)
+        for n, p in zip(members, p_H, strict=True):
+            p_values[n] = float(p)
     return p_values
 
 

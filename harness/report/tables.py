@@ -49,14 +49,16 @@ class Sheet:
 
     @cached_property
     def losses(self) -> dict[tuple[int, str], dict[str, ArmLoss]]:
-        """Loss of every arm by measure (its id) and band, with intervals and tests over all of them together."""
-        keyed = {
-            (id(measure), band): scores_of(measure, self.arms, band)
-            for measure in self.measures
-            for band in bands(measure)
-        }
+        """Loss of every arm by measure (its id) and band, with intervals; whole tasks and bands are tested apart."""
+        pairs = [(measure, band) for measure in self.measures for band in bands(measure)]
+        whole, banded = ([p for p in pairs if bool(p[1]) == has_band] for has_band in (False, True))
+        return self._losses(whole) | self._losses(banded)
+
+    def _losses(self, pairs: Sequence[tuple[Measure, str]]) -> dict[tuple[int, str], dict[str, ArmLoss]]:
+        scores = [scores_of(measure, self.arms, band) for measure, band in pairs]
         noise = [arm.name for arm in self.arms if arm.is_noise]
-        return dict(zip(keyed, arm_losses(list(keyed.values()), self.attribute, noise), strict=True))
+        found = arm_losses(scores, self.attribute, noise)
+        return {(id(measure), band): losses for (measure, band), losses in zip(pairs, found, strict=True)}
 
     @property
     def measures(self) -> list[Measure]:

@@ -177,15 +177,19 @@ def test_subset_is_the_mean_of_its_tasks():
     assert whole.hi - whole.lo < prose.hi - prose.lo
 
 
-def test_primary_family_is_corrected_by_itself():
+def test_families_are_corrected_by_themselves():
+    """Other metrics take nothing from the primary family, nor from each other; other tasks do."""
     weak = {**LOSS, "ffn": 0.03, "attention": 0.03, "both": 0.06}
     alone = rows(scores(loss=weak, spread=0.1))
-    many = [scores("knowledge", weak, spread=0.1, seed=n, metric=f"m{n}") for n in range(30)]
-    crowded = rows(scores(loss=weak, spread=0.1), *many)
+    metrics = [scores("knowledge", weak, spread=0.1, seed=n, metric=f"m{n}") for n in range(30)]
+    tasks = [scores("knowledge", weak, spread=0.1, seed=n, task=f"t{n}") for n in range(30)]
+    crowded, crowd = rows(scores(loss=weak, spread=0.1), *metrics), rows(scores(loss=weak, spread=0.1), *tasks)
     shapley = [one(effects, "shapley", "ffn", metric="nll").p_adjusted for effects in (alone, crowded)]
     assert shapley[0] == shapley[1]
-    secondary = [one(effects, "alone", "ffn", metric="nll").p_adjusted for effects in (alone, crowded)]
-    assert secondary[0] < secondary[1]
+    own, beside, among = (
+        one(effects, "alone", "ffn", metric="nll", subset="general").p_adjusted for effects in (alone, crowded, crowd)
+    )
+    assert own == beside < among
 
 
 def test_clear_words_for_arms_that_did_not_score_the_same_items():
