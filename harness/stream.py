@@ -277,16 +277,14 @@ class Stream:
             self._check([logp_NV], "logits", arms)
             first_N = logp_NV.argmax(1)
             if base is None:
-                base = (logp_NV, logp_NV.exp(), first_N)
+                kl_N, agree_N = torch.zeros(len(slot_N)), torch.ones(len(slot_N), dtype=torch.bool)
                 if self.final_SD is not None:
                     self.final_SD[slot_N] = hidden_ND.cpu()
-            base_logp_NV, base_p_NV, base_first_N = base
-            values = (
-                logp_NV.gather(1, target_N[:, None])[:, 0],
-                first_N == target_N,
-                (base_p_NV * (base_logp_NV - logp_NV)).sum(1),
-                first_N == base_first_N,
-            )
+                base = (logp_NV, logp_NV.exp(), first_N) if len(ends) > 1 else None
+            else:
+                base_logp_NV, base_p_NV, base_first_N = base
+                kl_N, agree_N = (base_p_NV * (base_logp_NV - logp_NV)).sum(1), first_N == base_first_N
+            values = (logp_NV.gather(1, target_N[:, None])[:, 0], first_N == target_N, kl_N, agree_N)
             at = np.ix_(arms, slot_N)
             for array, value in zip((s.logp_AS, s.greedy_AS, s.kl_AS, s.agree_AS), values, strict=True):
                 array[at] = value.cpu().numpy()

@@ -11,7 +11,7 @@ class EngineConfig:
     """How the work is cut. Nothing here changes a result beyond rounding."""
 
     memory_gib: float = 4.0  # hidden states and masks held at once; more items than fit are scored in waves
-    pack_tokens: int = 768  # tokens a tree pack aims at
+    pack_tokens: int = 256  # tokens a tree pack aims at
     batch_tokens: int = 2048  # tokens a forward call
     head_tokens: int = 512  # positions whose logits exist at once
     packing: bool = True  # share tokens between questions and choices; off: one plain sequence each
