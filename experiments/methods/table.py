@@ -41,7 +41,7 @@ def row(folder: Path) -> dict[str, Any]:
         own = report[(report["task"] == task) & (report["metric"] == metric) & report["band"].isna()].set_index("arm")
         for arm in ARMS:
             for part in ("loss", "loss_lo", "loss_hi"):
-                found[f"{task}_{metric}_{arm}_{part}"] = own[part][arm]
+                found[f"{task}_{metric}_{arm}_{part}"] = own[part].get(arm, float("nan"))
     return found | {"run_id": folder.name}
 
 
@@ -59,7 +59,8 @@ def table(rows: pd.DataFrame, task: str, metric: str) -> str:
         "| method | precision | group | range | bits | ffn | attention | both |",
         "|---" * 8 + "|",
     ]
-    for one in rows.sort_values(["bits_per_weight", f"{task}_{metric}_both_loss"]).to_dict("records"):
+    scored = rows[rows[f"{task}_{metric}_both_loss"].notna()]
+    for one in scored.sort_values(["bits_per_weight", f"{task}_{metric}_both_loss"]).to_dict("records"):
         cells = [_cell(one, f"{task}_{metric}_{arm}") for arm in ARMS]
         start = [one["method"], one["precision"], one["group_size"], one["range"], f"{one['bits_per_weight']:.2f}"]
         lines.append(f"| {' | '.join(map(str, [*start, *cells]))} |")
