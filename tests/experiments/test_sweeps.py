@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.case("H6")
 @pytest.mark.case("H13")
 def test_a_sweep_killed_at_random_moments_ends_as_if_nothing_had_been():
-    command = [sys.executable, str(ROOT / "experiments" / "sweeps" / "kills.py"), "--kills", "3"]
+    command = [sys.executable, str(ROOT / "experiments" / "sweeps" / "kills.py"), "--kills", "5"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("'killed': True") == 5 and "sweep.csv the same: True" in ended.stdout
