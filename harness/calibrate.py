@@ -29,7 +29,7 @@ from harness.expert_inputs import Entry, entry, listening_to_experts
 from harness.model.sites import Site
 from harness.packs import Pack
 from harness.quantize import InputStats
-from harness.rows import joined
+from harness.text import bare_ids, joined
 
 SHIPPED = Path(__file__).parent / "data" / "prose" / "sotu.txt"
 
@@ -146,7 +146,7 @@ def _column(row: Mapping[str, Any], config: CalibConfig) -> Any:
 def _ids(text: Any, tokenizer: Any, config: CalibConfig) -> list[int]:
     """Token ids of a text; ids are taken as they are. UserError for what is neither."""
     if isinstance(text, str):
-        return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return bare_ids(tokenizer, text)
     most = len(tokenizer) - 1
     if isinstance(text, list) and all(isinstance(token, int) and 0 <= token <= most for token in text):
         return text

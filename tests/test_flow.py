@@ -17,7 +17,7 @@ STAGES = [
     "entries",
     "plan design controls",
     "quantize",
-    "packs replay trunks live data rows",
+    "packs replay trunks live data text",
     "stream calibrate expert_inputs calibration overlap weigh materialize",
     "score",
     "attribute",

@@ -70,16 +70,12 @@ def _order(diagonal_I: Tensor, scheme: Scheme) -> Tensor:
     """The input taken k-th, by its mean square (`gptq.py` on the orders)."""
     if scheme.act_order is ActOrder.none:
         return torch.arange(len(diagonal_I), device=diagonal_I.device)
-    by_size_I = torch.argsort(diagonal_I, descending=True, stable=True)
-    size = scheme.group_size
-    if scheme.act_order is not ActOrder.group_aware or not 0 < size < len(diagonal_I):
-        return by_size_I
-    whole = len(diagonal_I) // size
-    peak_G = torch.zeros(-(-len(diagonal_I) // size), device=diagonal_I.device, dtype=diagonal_I.dtype)
-    peak_G[:whole] = diagonal_I[: whole * size].view(whole, size).amax(1)
-    place_G = torch.argsort(torch.argsort(peak_G[:whole], descending=True, stable=True))
-    place_G = torch.cat([place_G, torch.arange(whole, len(peak_G), device=place_G.device)])
-    return by_size_I[torch.argsort(place_G[by_size_I // size], stable=True)]
+    size = scheme.group_size if scheme.act_order is ActOrder.group_aware else -1
+    groups = diagonal_I.split(size if size > 0 else len(diagonal_I))
+    pieces = [g * size + torch.argsort(group, descending=True, stable=True) for g, group in enumerate(groups)]
+    short = [pieces.pop()] if len(groups[-1]) < len(groups[0]) else []
+    pieces.sort(key=lambda piece: -diagonal_I[piece[0]].item())
+    return torch.cat(pieces + short)
 
 
 def damping_steps(damp: float) -> list[float]:

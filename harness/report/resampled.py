@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.attribute.verdict import CONFIRMATORY
 from harness.config import AttributeConfig
 from harness.score.measure import Summary
 
 RESAMPLES = 1000  # of percentiles for orientation; attribute.resamples is for tests
-FEWEST_DOCUMENTS = 20
 CHUNK = 100  # resamples at once
 
 
@@ -32,7 +32,7 @@ class Resampled:
 def resampled_loss(summary: Summary, options: AttributeConfig) -> Resampled | None:
     """None where it cannot be resampled, or there are too few documents."""
     labels, document_N = np.unique(summary.documents, return_inverse=True)
-    if summary.weighted is None or len(labels) < FEWEST_DOCUMENTS:
+    if summary.weighted is None or len(labels) < CONFIRMATORY:
         return None
     rng = np.random.default_rng(options.seed)
     sign = -1 if summary.higher_is_better else 1

@@ -16,19 +16,18 @@ import numpy as np
 import pandas as pd
 
 from harness.attribute import Scores, mean_stderr
-from harness.config import AttributeConfig
-from harness.report.resampled import resampled_loss
+from harness.report.resampled import Resampled
 from harness.score.measure import Summary
 
 COLUMNS = ["subset", "task", "metric", "arm", "n_items", "n_documents", "loss", "stderr", "sensitivity", "rank"]
 
 
 def sensitivity(
-    scores: Sequence[Scores], summaries: Sequence[Summary], arms: Sequence[str], options: AttributeConfig
+    scores: Sequence[Scores], summaries: Sequence[tuple[Summary, Resampled | None]], arms: Sequence[str]
 ) -> pd.DataFrame:
     """A row for every arm but base, task and metric; `rank` 1 is the task's most sensitive metric in that arm."""
     rows = [row for one in scores for row in _of_scores(one)]
-    rows += [row for one in summaries for row in _of_summary(one, arms, options)]
+    rows += [row for one, found in summaries for row in _of_summary(one, found, arms)]
     frame = pd.DataFrame(rows, columns=COLUMNS[:-1])
     size = frame["sensitivity"].abs().where(frame["metric"] != "kl")
     keys = [frame[name] for name in ("subset", "task", "arm")]
@@ -44,9 +43,8 @@ def _of_scores(scores: Scores) -> Iterator[dict[str, Any]]:
             yield {**named, **_cells(arm, len(documents), len(set(documents)), loss, stderr)}
 
 
-def _of_summary(summary: Summary, arms: Sequence[str], options: AttributeConfig) -> Iterator[dict[str, Any]]:
+def _of_summary(summary: Summary, found: Resampled | None, arms: Sequence[str]) -> Iterator[dict[str, Any]]:
     named = {"subset": summary.subset, "task": summary.task, "metric": summary.metric}
-    found = resampled_loss(summary, options)
     for n, arm in enumerate(arms):
         if found and arm != "base":
             cells = _cells(arm, summary.n_items, len(set(summary.documents)), found.loss_A[n], found.stderr_A[n])

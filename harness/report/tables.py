@@ -65,13 +65,22 @@ class Sheet:
         """Every measure of every task."""
         return [measure for results in self.results for measure in results.measures]
 
+    @property
+    def summaries(self) -> list[Summary]:
+        """Every summary of every task."""
+        return [summary for results in self.results for summary in results.summaries]
+
+    @cached_property
+    def resampled(self) -> dict[int, Resampled | None]:
+        """Loss of every arm by summary (its id), with intervals where it can be resampled."""
+        return {id(summary): resampled_loss(summary, self.attribute) for summary in self.summaries}
+
     def _rows(self, results: Results) -> Iterator[dict[str, Any]]:
         made_with = {
             "protocol": results.protocol,
             "data_hash": results.data_hash,
             "template_hash": results.template_hash,
         }
-        resampled = [resampled_loss(summary, self.attribute) for summary in results.summaries]
         for arm in range(len(self.arms)):
             same = {**self.run, **self.arm_cells[arm], **made_with, "status": "done"}
             for measure in results.measures:
@@ -79,8 +88,8 @@ class Sheet:
                     yield {**same, **self._measured(measure, arm, band)}
                     if measure.is_text:
                         yield {**same, **perplexity(measure, arm, band)}
-            for summary, found in zip(results.summaries, resampled, strict=True):
-                yield {**same, **summarized(summary, arm, found)}
+            for summary in results.summaries:
+                yield {**same, **summarized(summary, arm, self.resampled[id(summary)])}
 
     def _measured(self, measure: Measure, arm: int, band: str) -> dict[str, Any]:
         chosen = in_band(measure, band)
@@ -122,8 +131,8 @@ class Sheet:
     def sensitivity(self) -> pd.DataFrame:
         """sensitivity.csv: how well each metric sees each arm's loss."""
         scores = [scores_of(measure, self.arms) for measure in self.measures]
-        summaries = [summary for results in self.results for summary in results.summaries]
-        return sensitivity(scores, summaries, [arm.name for arm in self.arms], self.attribute)
+        resampled = [(summary, self.resampled[id(summary)]) for summary in self.summaries]
+        return sensitivity(scores, resampled, [arm.name for arm in self.arms])
 
     def items(self) -> pd.DataFrame:
         """items.parquet: every item's value in every arm."""

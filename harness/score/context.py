@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from harness.score.choices import PROTOCOL, Choices
 from harness.score.encode import Encoder
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
+from harness.text import bare_ids
 
 SUBSET = "context"
 
@@ -41,8 +43,9 @@ class ContextTask:
     sequences: list[TokenSequence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        lead = self.encoder.lead
         for item in self.items:
-            context = (*self.encoder.lead, *item.context) or (self.encoder.prefix,)
+            context = (*lead, *item.context) or (self.encoder.prefix,)
             self.sequences += [TokenSequence((*context, *choice), len(context)) for choice in item.choices]
 
     @property
@@ -117,12 +120,9 @@ def context_tasks(config: ContextSuiteConfig, encoder: Encoder, vocab_size: int)
         bos = " and each item begins with a BOS" if lead else ""
         raise UserError(f"eval.context_suite.lengths={too_long}: the model has {encoder.max_length} positions{bos}.")
 
-    def encode(text: str) -> list[int]:
-        return encoder.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-
     groups: dict[str, list[ContextItem]] = defaultdict(list)
     try:
-        items = make_suite(encode, config.lengths, config.documents, config.seed)
+        items = make_suite(partial(bare_ids, encoder.tokenizer), config.lengths, config.documents, config.seed)
     except UserError as error:
         lengths = f"eval.context_suite.lengths={config.lengths}"
         raise UserError(f"{lengths}: {error} (tokens of this tokenizer), or turn the suite off with [].") from None

@@ -16,6 +16,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from harness.config import BosUse
 from harness.errors import UserError
 from harness.packs import TokenSequence
+from harness.text import bare_ids
 
 
 @dataclass
@@ -58,7 +59,7 @@ class Encoder:
             before = self.encode(head)
             after = self.encode(context + answer)[len(before) :]
         else:
-            before, after = [self.prefix], self.tokenizer(answer, add_special_tokens=False, verbose=False)["input_ids"]
+            before, after = [self.prefix], bare_ids(self.tokenizer, answer)
             if after[:1] == before:
                 after = after[1:]
         if not before:  # a context of spaces only
@@ -73,7 +74,7 @@ class Encoder:
 
     def rolling(self, text: str, item: str) -> list[TokenSequence]:
         """A whole text: every token scored once, behind one prefix token that is not scored."""
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = bare_ids(self.tokenizer, text)
         if ids[:1] == [self.prefix]:
             ids = ids[1:]
         if not ids:

@@ -24,9 +24,9 @@ import numpy as np
 from harness.config import BosRule, LastWindow, PerplexityConfig
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
-from harness.rows import joined
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
+from harness.text import bare_ids, joined
 
 SHIPPED = Path(__file__).parent.parent / "data" / "prose"
 
@@ -189,7 +189,7 @@ def _encoder(config: PerplexityConfig, tokenizer: Any) -> Callable[[str], list[i
         raise UserError(f"eval.perplexity.bos={config.bos}: this tokenizer has no BOS token. Set it to none.")
 
     def encode(text: str) -> list[int]:
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = bare_ids(tokenizer, text)
         if config.bos is BosRule.none:
             return ids
         return ids if ids[:1] == [tokenizer.bos_token_id] else [tokenizer.bos_token_id, *ids]

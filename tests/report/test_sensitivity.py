@@ -34,7 +34,7 @@ def test_it_is_the_paired_loss_over_its_standard_error_and_ranks_metrics():
     base = rng.normal(0, 5, N)  # what pairing takes out
     nll, margin = scores("nll", [base, base + loss], False), scores("margin", [base, base - 0.1 * loss - 0.2], True)
     kl = scores("kl", [0 * base, 1 + 0.01 * np.abs(loss)], False)
-    frame = sensitivity([nll, margin, kl], [], ["base", "ffn"], OPTIONS).set_index("metric")
+    frame = sensitivity([nll, margin, kl], [], ["base", "ffn"]).set_index("metric")
     z = loss.mean() / (loss.std(ddof=1) / np.sqrt(N))
     assert frame.loc["nll", "sensitivity"] == pytest.approx(z) and frame.loc["nll", "loss"] == pytest.approx(
         loss.mean()
@@ -48,11 +48,11 @@ def test_items_of_one_document_count_as_one_and_no_spread_has_no_sensitivity():
     rng = np.random.default_rng(1)
     loss = np.repeat(rng.normal(0.5, 1, N // 4), 4)
     apart, together = (
-        sensitivity([scores("nll", [0 * loss, loss], False, documents)], [], ["base", "ffn"], OPTIONS)
+        sensitivity([scores("nll", [0 * loss, loss], False, documents)], [], ["base", "ffn"])
         for documents in (None, [str(n // 4) for n in range(N)])
     )
     assert apart["sensitivity"].item() == pytest.approx(2 * together["sensitivity"].item(), rel=0.03)
-    same = sensitivity([scores("nll", [0 * loss, 0 * loss + 1], False)], [], ["base", "ffn"], OPTIONS)
+    same = sensitivity([scores("nll", [0 * loss, 0 * loss + 1], False)], [], ["base", "ffn"])
     assert np.isnan(same["sensitivity"].item())
 
 

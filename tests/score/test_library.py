@@ -108,27 +108,29 @@ def test_a_loading_script_is_refused_and_local_files_are_offered(tmp_path):
         find_tasks(EvalConfig(general=[spec]), tmp_path)
 
 
-@pytest.mark.case("F19")
-def test_data_that_the_hub_does_not_give_is_named_with_the_way_out(tmp_path, monkeypatch):
-    def offline(*args, **kwargs):
-        raise ConnectionError("Couldn't reach 'owner/data' on the Hub (offline)\nmore")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        pytest.param(
+            ConnectionError("Couldn't reach 'owner/data' on the Hub (offline)\nmore"),
+            r"task own.yaml cannot be loaded: ConnectionError: .*offline\)\.\n.*local file",
+            marks=pytest.mark.case("F19"),
+        ),
+        pytest.param(
+            DatasetNotFoundError("Dataset 'owner/data' is a gated dataset on the Hub. You must be authenticated."),
+            r"'owner/data' is a gated dataset(.|\n)*A local file always works",
+            marks=pytest.mark.case("F23"),
+        ),
+    ],
+    ids=["offline", "gated"],
+)
+def test_data_that_the_hub_does_not_give_is_named_with_the_way_out(tmp_path, monkeypatch, error, words):
+    def refusing(*args, **kwargs):
+        raise error
 
-    monkeypatch.setattr("datasets.load_dataset", offline)
+    monkeypatch.setattr("datasets.load_dataset", refusing)
     spec = write_task(tmp_path, dataset_path="owner/data", dataset_kwargs=None)
-    with pytest.raises(
-        UserError, match=r"task own.yaml cannot be loaded: ConnectionError: .*offline\)\.\n.*local file"
-    ):
-        find_tasks(EvalConfig(general=[spec]), tmp_path)
-
-
-@pytest.mark.case("F23")
-def test_a_set_that_asks_for_an_accepted_licence_says_so(tmp_path, monkeypatch):
-    def gated(*args, **kwargs):
-        raise DatasetNotFoundError("Dataset 'owner/data' is a gated dataset on the Hub. You must be authenticated.")
-
-    monkeypatch.setattr("datasets.load_dataset", gated)
-    spec = write_task(tmp_path, dataset_path="owner/data", dataset_kwargs=None)
-    with pytest.raises(UserError, match=r"'owner/data' is a gated dataset(.|\n)*A local file always works"):
+    with pytest.raises(UserError, match=words):
         find_tasks(EvalConfig(general=[spec]), tmp_path)
 
 

@@ -1,8 +1,9 @@
-"""Rows of a text file."""
+"""Rows of a text file, and tokens of a text."""
 
 import pytest
 
-from harness.rows import joined
+from harness.model.byte_tokenizer import byte_tokenizer
+from harness.text import bare_ids, joined
 from tests.runs import composed
 
 
@@ -14,3 +15,7 @@ def test_blank_rows_are_emptied_and_newlines_kept():
 @pytest.mark.parametrize("given", ["'\\n\\n'", '"\\n\\n"', "'\n\n'"])
 def test_newlines_can_be_given_on_the_command_line(given):
     assert joined("one\ntwo\n", composed(f"calib.joiner={given}").calib.joiner) == "one\n\n\ntwo\n"
+
+
+def test_a_text_alone_has_no_special_token():
+    assert 0 not in bare_ids(byte_tokenizer(add_bos=True), "abc") and len(bare_ids(byte_tokenizer(), "abc")) == 3

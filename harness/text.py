@@ -1,8 +1,9 @@
-"""Text files read as rows, the way data sets of text come."""
+"""Text as the rows that data sets have, and as token ids."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 
 def joined(text: str, joiner: str) -> str:
@@ -14,3 +15,8 @@ def joined(text: str, joiner: str) -> str:
         return text
     rows = re.findall(r"[^\n]*\n|[^\n]+", text)
     return joiner.replace("\\n", "\n").join(row if row.strip() else "" for row in rows)
+
+
+def bare_ids(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text and nothing else: no BOS, no EOS, no warning about its length."""
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
