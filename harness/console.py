@@ -55,7 +55,7 @@ def _lines(total: int, what: str) -> Callable[[int, str], None]:
         now = time.monotonic()
         if now - said >= LINE_EVERY and done:
             said = now
-            left = (now - begun) * (total - done) / done
+            left = (now - begun) * max(total - done, 0) / done
             print(f"{what}: {100 * done / total:.0f} %, {note}, about {left:.0f} s left", flush=True)
 
     return advance
