@@ -261,31 +261,51 @@ class Stream:
         for b, batch in enumerate(batches):
             row = np.concatenate([np.full(len(pack.at), r) for r, pack in enumerate(batch)])
             at, target, slot = (np.concatenate([getattr(p, n) for p in batch]) for n in ("at", "target", "slot"))
-            for n in range(0, len(slot), self.config.head_tokens):
-                part = slice(n, n + self.config.head_tokens)
-                hidden = [(way, arms, trunk.scored.hidden[b][row[part], at[part]]) for way, arms, trunk in ends]
-                self._chunk(hidden, torch.from_numpy(target[part]).to(self.model.device), slot[part], scores)
+            place_2P, place_N = np.unique(
+                np.stack([row, at]), axis=1, return_inverse=True
+            )  # choices share contexts' ends
+            for n in range(0, place_2P.shape[1], self.config.head_tokens):
+                places = place_2P[:, n : n + self.config.head_tokens]
+                own = np.flatnonzero((place_N >= n) & (place_N < n + places.shape[1]))
+                hidden = [(way, arms, trunk.scored.hidden[b][places[0], places[1]]) for way, arms, trunk in ends]
+                self._chunk(hidden, place_N[own] - n, target[own], slot[own], scores)
 
-    def _chunk(self, ends: list[tuple[Treatment, list[int], Tensor]], target_N: Tensor, slot_N: Any, s: Scores) -> None:
-        """Scores of some positions in all arms. KL(base || arm) = sum of p (log p - log q), over the vocabulary."""
+    def _chunk(
+        self,
+        ends: list[tuple[Treatment, list[int], Tensor]],
+        place: np.ndarray,
+        target: np.ndarray,
+        slot: np.ndarray,
+        s: Scores,
+    ) -> None:
+        """Scores of some slots in all arms. KL(base || arm) = sum of p (log p - log q), over the vocabulary.
+
+        `place`, `target`, `slot` [N]: the row of `ends`' hidden states [P, D] that predicts a slot's target.
+        """
         base = None
+        place_N, target_N = (torch.from_numpy(a).to(self.model.device) for a in (place, target))
+        slot_P = np.empty(len(ends[0][2]), dtype=np.int64)
+        slot_P[place] = slot  # any of a place's slots
         if self.base_SD is not None:
-            logp_NV = self._logp((), self.base_SD[slot_N].to(self.model.device))
-            base = (logp_NV, logp_NV.exp(), logp_NV.argmax(1))
-        for treatment, arms, hidden_ND in ends:
-            logp_NV = self._logp(treatment, hidden_ND)
-            self._check([logp_NV], "logits", arms)
-            first_N = logp_NV.argmax(1)
+            logp_PV = self._logp((), self.base_SD[slot_P].to(self.model.device))
+            base = (logp_PV, logp_PV.exp(), logp_PV.argmax(1))
+        for treatment, arms, hidden_PD in ends:
+            logp_PV = self._logp(treatment, hidden_PD)
+            self._check([logp_PV], "logits", arms)
+            first_P = logp_PV.argmax(1)
             if base is None:
-                kl_N, agree_N = torch.zeros(len(slot_N)), torch.ones(len(slot_N), dtype=torch.bool)
+                kl_P, agree_P = (
+                    torch.zeros_like(first_P, dtype=logp_PV.dtype),
+                    torch.ones_like(first_P, dtype=torch.bool),
+                )
                 if self.final_SD is not None:
-                    self.final_SD[slot_N] = hidden_ND.cpu()
-                base = (logp_NV, logp_NV.exp(), first_N) if len(ends) > 1 else None
+                    self.final_SD[slot] = hidden_PD[place_N].cpu()
+                base = (logp_PV, logp_PV.exp(), first_P) if len(ends) > 1 else None
             else:
-                base_logp_NV, base_p_NV, base_first_N = base
-                kl_N, agree_N = (base_p_NV * (base_logp_NV - logp_NV)).sum(1), first_N == base_first_N
-            values = (logp_NV.gather(1, target_N[:, None])[:, 0], first_N == target_N, kl_N, agree_N)
-            at = np.ix_(arms, slot_N)
+                base_logp_PV, base_p_PV, base_first_P = base
+                kl_P, agree_P = (base_p_PV * (base_logp_PV - logp_PV)).sum(1), first_P == base_first_P
+            values = (logp_PV[place_N, target_N], first_P[place_N] == target_N, kl_P[place_N], agree_P[place_N])
+            at = np.ix_(arms, slot)
             for array, value in zip((s.logp_AS, s.greedy_AS, s.kl_AS, s.agree_AS), values, strict=True):
                 array[at] = value.cpu().numpy()
 
