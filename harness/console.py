@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from harness.attribute.shares import NO_SHARE
 from harness.plan import Arm
 from harness.report.rows import records
 from harness.report.spread import spreads
@@ -22,6 +24,7 @@ from harness.scheme import Scheme
 WIDTH = 190  # columns of a table off a terminal
 ATTRIBUTED = ("nll", "kl")  # shown; attribution.csv has the others
 MOST_ARMS = 4  # side by side
+WITHHELD = "withheld"
 LINE_EVERY = 10.0  # seconds between progress lines off a terminal
 
 
@@ -29,7 +32,7 @@ def console() -> Console:
     """Standard output that never fails on a character its encoding lacks."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # pyright: ignore
-    return Console(width=None if sys.stdout.isatty() else WIDTH)
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH)
 
 
 @contextmanager
@@ -95,38 +98,67 @@ def _scheme_cells(scheme: Scheme) -> tuple[str, ...]:
     return scheme.method, scheme.precision, str(scheme.group_size), symmetric, scheme.range_rule
 
 
-def show_report(report: pd.DataFrame) -> None:
-    """Every metric of every task over all its items: base, and how much worse each arm is."""
+def show_report(
+    report: pd.DataFrame, title: str = "loss against base, interval in brackets (positive is worse)"
+) -> None:
+    """Every metric of every task over all its items: base, and how much worse each arm is.
+
+    Arms stand side by side, or where that is too wide one below the other.
+    """
     rows = report.loc[report["band"].isna()].to_dict("records")
     arms = [arm for arm in dict.fromkeys(r["arm"] for r in rows) if arm != "base" and not arm.startswith("noise.")]
-    table = Table(title="loss against base, interval in brackets (positive is worse)", box=box.SIMPLE_HEAD)
-    for name in ("subset", "task", "metric", "items", "base"):
-        table.add_column(name, justify="right" if name in ("items", "base") else "left")
-    for arm in arms[:MOST_ARMS]:
-        table.add_column(arm, justify="right")
+    shown = arms[:MOST_ARMS]
     cells: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for row in rows:
         cells.setdefault((row["subset"], row["task"], row["metric"]), {})[row["arm"]] = row
+    wide = _table(title, ["subset", "task", "metric"], ["items", "base", *shown])
+    narrow = _table(title, ["task, metric", "arm"], ["base", "loss", "verdict"])
     for key, by_arm in cells.items():
-        base = by_arm["base"]
-        losses = [_loss_cell(by_arm[arm]) for arm in arms[:MOST_ARMS]]
-        table.add_row(*key, str(base["n_items"]), f"{base['value']:.4g}", *losses)
-    out = console()
-    out.print(table)
+        base = f"{by_arm['base']['value']:.4g}"
+        losses = [_loss_cells(by_arm[arm]) for arm in shown]
+        wide.add_row(*key, str(by_arm["base"]["n_items"]), base, *(" ".join(cells).strip() for cells in losses))
+        columns = (
+            ["", key[1], f"  {key[2]}"],
+            ["", *shown],
+            ["", base],
+            *(["", *cells] for cells in zip(*losses, strict=True)),
+        )
+        narrow.add_row(*map("\n".join, columns))
+    _print_first_that_fits(wide, narrow)
     if len(arms) > MOST_ARMS:
-        out.print(f"{len(arms) - MOST_ARMS} more arms are in report.csv")
+        console().print(f"{len(arms) - MOST_ARMS} more arms are in report.csv")
+
+
+def _table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
+    """Columns of words to the left, of figures to the right."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
+    for name in words:
+        table.add_column(name)
+    for name in figures:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _print_first_that_fits(*tables: Table) -> None:
+    """The first table that needs no cell cut, else the last."""
+    out = console()
+    endless = out.options.update(max_width=10_000)
+    fits = [table for table in tables if out.measure(table, options=endless).maximum <= out.width]
+    out.print((fits or tables)[0 if fits else -1])
 
 
 def _signed(value: float, decimals: int) -> str:
-    """With a sign; perplexities of broken models in powers of ten."""
-    return f"{value:+.{decimals}f}" if abs(value) < 1e5 else f"{value:+.2e}"
+    """With a sign; fewer decimals where there are many digits; perplexities of broken models in powers of ten."""
+    decimals -= len(f"{abs(value):.0f}") - 1
+    return f"{value:+.{max(decimals, 1)}f}" if abs(value) < 1e5 else f"{value:+.2e}"
 
 
-def _loss_cell(row: Mapping[str, Any]) -> str:
+def _loss_cells(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The loss with its interval, and the verdict."""
     text = _signed(row["loss"], 4)
     if pd.notna(row["loss_lo"]):
         text += f" [{_signed(row['loss_lo'], 3)}, {_signed(row['loss_hi'], 3)}]"
-    return f"{text} {row['verdict']}" if pd.notna(row["verdict"]) else text
+    return text, row["verdict"] if pd.notna(row["verdict"]) else ""
 
 
 def show_spreads(report: pd.DataFrame) -> None:
@@ -157,16 +189,29 @@ def show_attribution(effects: pd.DataFrame) -> None:
     parts: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for row in chosen.to_dict("records"):
         parts.setdefault((row["subset"], row["task"], row["metric"], row["player"]), {})[row["kind"]] = row
-    table = Table(title="whose loss: alone and restored, their mean, its share of the total", box=box.SIMPLE_HEAD)
-    for name in ("subset", "task", "metric", "player", "alone", "restored", "mean", "share"):
-        table.add_column(name, justify="left" if name in ("subset", "task", "metric", "player") else "right")
-    for key, kinds in parts.items():
+    title, figures = "whose loss: alone and restored, their mean, its share of the total", ["mean", "share"]
+    wide = _table(title, ["subset", "task", "metric", "player"], ["alone", "restored", *figures])
+    narrow = _table(title, ["task, metric", "player"], figures)
+    lines: dict[tuple[Any, ...], list[tuple[str, ...]]] = {}
+    withheld: dict[str, list[str]] = {}
+    for (*task, player), kinds in parts.items():
         if "shapley" not in kinds:
             continue
+        mean, share = _part_cells(kinds["shapley"])
         both = [f"{kinds[kind]['loss']:+.4f}" if kind in kinds else "" for kind in ("alone", "restored")]
-        table.add_row(*(str(k) for k in key), *both, *_part_cells(kinds["shapley"]))
-    if table.row_count:
-        console().print(table)
+        wide.add_row(*task, player, *both, mean, share)
+        lines.setdefault(tuple(task), []).append((player, mean, share))
+        if share == WITHHELD:
+            reason = str(kinds["shapley"]["reason"]).partition(NO_SHARE)[2]
+            withheld.setdefault(reason, []).append(" ".join(task))
+    for (_, task, metric), cells in lines.items():
+        narrow.add_row(
+            *map("\n".join, (["", task, f"  {metric}"], *(["", *column] for column in zip(*cells, strict=True))))
+        )
+    if wide.row_count:
+        _print_first_that_fits(wide, narrow)
+    for reason, tasks in withheld.items():
+        console().print(f"{WITHHELD}, {reason}: {', '.join(dict.fromkeys(tasks))}", highlight=False)
 
 
 def _part_cells(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -174,6 +219,6 @@ def _part_cells(row: Mapping[str, Any]) -> tuple[str, str]:
     if pd.notna(row["lo"]):
         mean += f" [{row['lo']:+.3f}, {row['hi']:+.3f}]"
     if pd.isna(row["share"]):
-        return mean, "withheld" if row["reason"] else ""
+        return mean, WITHHELD if NO_SHARE in str(row["reason"]) else ""
     share = f"{row['share']:.2f}"
     return mean, f"{share} [{row['share_lo']:.2f}, {row['share_hi']:.2f}]" if pd.notna(row["share_lo"]) else share

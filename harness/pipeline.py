@@ -41,6 +41,7 @@ from harness.reuse import Reuse, protocol, reusable
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
 from harness.score.generate import check_writing, write_answers
+from harness.score.groups import group_results
 from harness.score.measure import Measure, Results, Scorable
 from harness.stale import finished
 from harness.stream import Scores, Stream
@@ -122,6 +123,8 @@ def _measure(
     tables = {"report.csv": sheet.report(), "sites.csv": site_rows(arms, weigher), "items.parquet": sheet.items()}
     tables |= {"questions.parquet": sheet.questions(), "sensitivity.csv": sheet.sensitivity()}
     tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config.attribute)
+    if groups := group_results(work, results):
+        tables["groups.csv"] = replace(sheet, results=groups).report()
     for name, table in tables.items():
         write_table(table, folder.path / name)
     said: dict[str, Any] = {"facts": _facts(model, work, draws)}
@@ -163,6 +166,8 @@ def _assist(
 def _show(folder: RunFolder) -> None:
     report = read_report(folder.path / "report.csv")
     show_report(report)
+    if (groups := folder.path / "groups.csv").is_file():
+        show_report(read_report(groups), "loss in groups of tasks")
     show_spreads(report)
     show_attribution(read_report(folder.path / "attribution.csv"))
 

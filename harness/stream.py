@@ -275,7 +275,7 @@ class Stream:
         ends: list[tuple[Treatment, list[int], Tensor]],
         place: np.ndarray,
         target: np.ndarray,
-        slot: np.ndarray,
+        slot: Any,
         s: Scores,
     ) -> None:
         """Scores of some slots in all arms. KL(base || arm) = sum of p (log p - log q), over the vocabulary.

@@ -14,6 +14,7 @@ import numpy as np
 from harness.attribute.lines import Line
 from harness.attribute.verdict import noise_floor
 
+NO_SHARE = "no share: "  # and then why
 SHARED_KINDS = ("alone", "restored", "interaction", "shapley", "owen")
 
 
@@ -38,7 +39,7 @@ def _share(line: Line, total: Line | None, reason: str, level: float) -> Share:
     if line.contrast.kind not in SHARED_KINDS or line.reading.across:
         return Share()
     if total is None or reason:
-        return Share(reason=f"no share: {reason}")
+        return Share(reason=f"{NO_SHARE}{reason}")
     if np.isnan(line.stderr):
         return Share(line.value / total.value)
     return Share(line.value / total.value, *line.share_of(total, level))

@@ -1,4 +1,4 @@
-"""Hydra's end of a sweep: the report of its experiment, written in the folder that holds all its runs.
+"""Hydra's end of a sweep: the report of its experiment, in the folder that holds all its runs, and its own.
 
     hydra:
       callbacks:
@@ -11,11 +11,14 @@ A report that cannot be written is said and does not turn a finished sweep into 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
+
+from harness.sweep import Sweep
 
 log = logging.getLogger(__name__)
 
@@ -31,19 +34,38 @@ class SweepReport(Callback):
         self._remember(config)
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Report each experiment of the sweep; jobs that ran in other processes are known by the sweep's own name."""
+        """Report each experiment of the sweep; jobs that ran in other processes are known by the sweep's own name.
+
+        Where those folders hold other runs as well, or several experiments were swept, the sweep's own jobs get a page
+        in the sweep's folder.
+        """
         if not self.folders:
             self._remember(config)
-        from harness.report.sweep_page import write_sweep_report
-
+        own = _folders_of_jobs(config)
+        everything = {path.parent for folder in self.folders for path in folder.glob("*/result.json")}
+        if own and (len(self.folders) > 1 or everything - set(own)):
+            _write("report of this sweep", own, Path(config.hydra.sweep.dir))
         for folder in self.folders:
-            try:
-                print(f"report: {write_sweep_report([folder], folder)}", flush=True)
-            except (ValueError, OSError) as error:  # UserError: no run was left
-                log.warning("no report of %s: %s", folder, error)
-                print(f"no report of {folder}: {error}", flush=True)
+            _write(f"report of all runs in {folder.name}", [folder], folder)
 
     def _remember(self, config: DictConfig) -> None:
         outputs, experiment = (OmegaConf.select(config, name) for name in ("outputs", "experiment"))
         if outputs and experiment:
             self.folders[Path.cwd() / str(outputs) / str(experiment)] = None
+
+
+def _folders_of_jobs(config: DictConfig) -> list[Path]:
+    """The run folders that the sweep's jobs ended in."""
+    sweep = OmegaConf.select(config, "hydra.sweep.dir")
+    ended = Sweep(Path(sweep)).ended().values() if sweep else ()
+    return list(dict.fromkeys(Path(job.folder) for job in ended if job.folder and Path(job.folder).is_dir()))
+
+
+def _write(what: str, folders: Sequence[Path], out: Path) -> None:
+    from harness.report.sweep_page import write_sweep_report
+
+    try:
+        print(f"{what}: {write_sweep_report(folders, out)}", flush=True)
+    except (ValueError, OSError) as error:  # UserError: no run was left
+        log.warning("no %s: %s", what, error)
+        print(f"no {what}: {error}", flush=True)

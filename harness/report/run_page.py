@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.attribute.shares import NO_SHARE
 from harness.report.advice import block_sentences, loss_sentences, open_questions, size_sentence
 from harness.report.attribution_plots import Panel, panels_of
 from harness.report.effect_tables import effect_table, part_table
 from harness.report.loss_tables import arm_table, loss_scale
-from harness.report.markup import Section, Table, write_page
+from harness.report.markup import Cell, Column, Section, Table, amount, write_page
+from harness.report.numbers import number
 from harness.report.points import METRICS, panels, points, whole_tasks
 from harness.report.reading import READING
-from harness.report.rows import Row, grouped, records
+from harness.report.rows import Row, distinct, grouped, records
 from harness.report.run_facts import facts_section, protocol_section, sites_section
 from harness.report.run_plots import attribution_pictures
 from harness.report.runs import DONE, Run, read_run
@@ -60,8 +62,10 @@ def _sections(run: Run) -> Iterator[Section]:
         speaking = list(grouped(chosen, "subset", "task", "metric"))
         yield _losses(rows, speaking, margin)
         yield _attribution(run, primary, margin)
+        yield _groups(run, primary, margin)
         yield _draws(rows)
         yield _more(rows, speaking, margin)
+        yield _sensitivity(run)
         yield sites_section(run)
         yield protocol_section(whole_tasks(rows))
     yield facts_section(run)
@@ -76,6 +80,32 @@ def _losses(rows: Sequence[Row], speaking: Sequence[tuple], margin: float) -> Se
     for metric in dict.fromkeys(key[2] for key in speaking):
         tables += _tables([own[key] for key in speaking if key[2] == metric], margin)
     return Section("loss", "What each part costs", "Loss against the unquantized model; right is worse.", tables=tables)
+
+
+def _groups(run: Run, primary: str, margin: float) -> Section:
+    """Means over several tasks; the primary metric open, the others behind it."""
+    intro = "Means over tasks: every item counts the same, or every task does."
+    by_metric = grouped(records(run.groups), "metric") if len(run.groups) else {}
+    shown = {
+        str(name): _tables(list(grouped(own, "subset", "task").values()), margin) for (name,), own in by_metric.items()
+    }
+    tables = shown.pop(primary, [])
+    return Section("groups", "Groups of tasks", intro, tables=tables, folded=list(shown.items()))
+
+
+def _sensitivity(run: Run) -> Section:
+    """Which metric sees a loss best: a row a task and arm, a column a metric."""
+    rows = records(run.sensitivity) if len(run.sensitivity) else []
+    metrics = distinct(rows, "metric")
+    columns = [Column("task"), Column("arm"), *(Column(metric, "number") for metric in metrics)]
+    body = []
+    for (subset, task, arm), own in grouped(rows, "subset", "task", "arm").items():
+        found = {row["metric"]: row["sensitivity"] for row in own}
+        cells = [amount(found.get(metric), number(found.get(metric), 1, signed=True)) for metric in metrics]
+        body.append([Cell(f"{subset} \N{MIDDLE DOT} {task}"), Cell(str(arm)), *cells])
+    note = "loss in standard errors, documents paired with base; kl is never negative: how precisely it is known"
+    table = Table("How many standard errors each metric sees a loss with", columns, body, note)
+    return Section("sensitivity", "Which metric sees it", folded=[("By task and arm", [table])] if body else [])
 
 
 def _tables(groups: Sequence[Sequence[Row]], margin: float) -> list[Table]:
@@ -111,7 +141,7 @@ def _attribution(run: Run, primary: str, margin: float) -> Section:
 def _withheld(found: Sequence[Panel]) -> Iterator[str]:
     """Why a subset has no shares, each reason once."""
     for panel in found:
-        reasons = dict.fromkeys(effect.reason.partition("no share: ")[2] for effect in panel.values())
+        reasons = dict.fromkeys(effect.reason.partition(NO_SHARE)[2] for effect in panel.values())
         for reason in filter(None, reasons):
             yield f"{next(iter(panel.values())).subset}: shares are withheld; {reason}."
 

@@ -65,6 +65,16 @@ class Run:
         return self._table("sites.csv")
 
     @cached_property
+    def groups(self) -> pd.DataFrame:
+        """groups.csv, in the columns of report.csv; empty where no tasks make a group."""
+        return self._table("groups.csv")
+
+    @cached_property
+    def sensitivity(self) -> pd.DataFrame:
+        """sensitivity.csv; empty where there is none."""
+        return self._table("sensitivity.csv")
+
+    @cached_property
     def items(self) -> dict[tuple[str, str, str, str], pd.DataFrame]:
         """items.parquet: doc_id, item_id, value, n_tokens of every item, by (subset, task, metric, arm)."""
         path, keys = self.path / "items.parquet", ["subset", "task", "metric", "arm"]

@@ -132,7 +132,8 @@ class Sheet:
         """sensitivity.csv: how well each metric sees each arm's loss."""
         scores = [scores_of(measure, self.arms) for measure in self.measures]
         resampled = [(summary, self.resampled[id(summary)]) for summary in self.summaries]
-        return sensitivity(scores, resampled, [arm.name for arm in self.arms])
+        found = sensitivity(scores, resampled, [arm.name for arm in self.arms])
+        return found.loc[~found["arm"].isin([arm.name for arm in self.arms if arm.is_noise])]
 
     def items(self) -> pd.DataFrame:
         """items.parquet: every item's value in every arm."""

@@ -39,6 +39,7 @@ class ContextTask:
     vocab_size: int
     settings: dict[str, Any]
     subset: str = SUBSET
+    group: str = ""
     is_text: bool = False
     sequences: list[TokenSequence] = field(default_factory=list)
 

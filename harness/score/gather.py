@@ -6,14 +6,12 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from lm_eval.api.task import Task
-
 from harness.config import BosRule, BosUse, EvalConfig
 from harness.errors import UserError
 from harness.model.load import Model
 from harness.score.context import context_tasks
 from harness.score.encode import Encoder
-from harness.score.library import build_tasks, find_tasks
+from harness.score.library import Found, build_tasks, find_tasks
 from harness.score.measure import Scorable
 from harness.score.perplexity import cut_text, read_text
 
@@ -24,7 +22,7 @@ log = logging.getLogger(__name__)
 class Sources:
     """Tasks by subset, and the text for perplexity; no token yet."""
 
-    tasks: list[tuple[str, Task]]
+    tasks: list[Found]
     text: str = ""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 from lm_eval.api.task import Task
@@ -30,22 +30,35 @@ log = logging.getLogger(__name__)
 SUITES = Path(__file__).parent.parent / "data" / "suites"
 
 
-def find_tasks(config: EvalConfig, base: Path) -> list[tuple[str, Task]]:
+class Found(NamedTuple):
+    """A task, and the name that was asked for where that stands for several."""
+
+    subset: str
+    task: Task
+    group: str
+
+
+def find_tasks(config: EvalConfig, base: Path) -> list[Found]:
     """Every task of every subset, its data loaded. UserError names an unknown task, or data that cannot be had."""
     quiet()
     if odd := [(subset, s) for subset, specs in config.by_subset().items() for s in specs if not isinstance(s, str)]:
         raise UserError(
             f"eval.{odd[0][0]}: {odd[0][1]!r} is no task. List names or paths of YAML files: [arc_easy, my.yaml]."
         )
-    found = [(subset, task) for subset, specs in config.by_subset().items() for s in specs for task in load(s, base)]
-    names = Counter((subset, task.task_name) for subset, task in found)
+    found = [one for subset, specs in config.by_subset().items() for s in specs for one in _found(subset, s, base)]
+    names = Counter((subset, task.task_name) for subset, task, _ in found)
     if twice := [f"{task} in eval.{subset}" for (subset, task), count in names.items() if count > 1]:
         raise UserError(f"{', '.join(twice)}: listed twice. List every task once.")
     if idle := sorted(set(config.task_options) - {task for _, task in names}):
         known = ", ".join(task for _, task in names) or "no task at all"
         raise UserError(f"eval.task_options.{idle[0]}: this run has {known}, and none of that name.")
-    _check_limits(config, [task for _, task in found])
+    _check_limits(config, [task for _, task, _ in found])
     return found
+
+
+def _found(subset: str, spec: str, base: Path) -> list[Found]:
+    tasks = load(spec, base)
+    return [Found(subset, task, spec if len(tasks) > 1 else "") for task in tasks]
 
 
 def _check_limits(config: EvalConfig, tasks: Sequence[Any]) -> None:
@@ -58,11 +71,9 @@ def _check_limits(config: EvalConfig, tasks: Sequence[Any]) -> None:
         raise UserError(f"eval.limit={config.limit}: no task has so many questions; the largest has {largest}.")
 
 
-def build_tasks(
-    tasks: Sequence[tuple[str, Task]], config: EvalConfig, encoder: Encoder, vocab_size: int
-) -> list[TaskItems]:
+def build_tasks(tasks: Sequence[Found], config: EvalConfig, encoder: Encoder, vocab_size: int) -> list[TaskItems]:
     """Requests of every task, tokenized. UserError names a row of which no request can be made."""
-    return [_items(subset, task, config, encoder, vocab_size) for subset, task in tasks]
+    return [_items(found, config, encoder, vocab_size) for found in tasks]
 
 
 def load(spec: str, base: Path) -> list[Task]:
@@ -148,7 +159,8 @@ def _absolute(files: Any, folder: Path) -> Any:
     return str(path)
 
 
-def _items(subset: str, task: Any, config: EvalConfig, encoder: Encoder, vocab_size: int) -> TaskItems:
+def _items(found: Found, config: EvalConfig, encoder: Encoder, vocab_size: int) -> TaskItems:
+    task: Any = found.task
     prompting = Prompting.of(config, task.task_name)
     try:
         shots = prompting.build(task, encoder.tokenizer)
@@ -166,7 +178,7 @@ def _items(subset: str, task: Any, config: EvalConfig, encoder: Encoder, vocab_s
         )
     asked = list(questions(task, shots))
     _check_all_asked(task, {question.item for question in asked}, prompting.limit)
-    return TaskItems(subset, task.task_name, task, asked, encoder, vocab_size, prompting)
+    return TaskItems(found.subset, task.task_name, task, asked, encoder, vocab_size, prompting, found.group)
 
 
 def _check_all_asked(task: Any, asked: Collection[str], limit: int | None) -> None:

@@ -76,6 +76,7 @@ class Scorable(Protocol):
 
     subset: str
     name: str
+    group: str  # what was asked for, where that name stands for several tasks (mmlu); else empty
     sequences: list[TokenSequence]
     is_text: bool  # running text in windows, not questions
 

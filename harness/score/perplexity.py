@@ -43,6 +43,7 @@ class TextWindows:
     tokens_per_word: float
     subset: str = field(init=False)
     name: str = field(init=False)
+    group: str = field(init=False, default="")
     is_text: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:

@@ -55,6 +55,7 @@ class TaskItems:
     encoder: Encoder
     vocab_size: int
     prompting: Prompting
+    group: str = ""
     is_text: bool = False
     sequences: list[TokenSequence] = field(default_factory=list)
     answers: list[list[str]] = field(default_factory=list)  # by arm, of `writes`; filled by harness.score.generate

@@ -190,7 +190,7 @@ def test_a_task_listed_twice_would_be_counted_twice_and_is_refused(tmp_path):
     spec = write_task(tmp_path)
     with pytest.raises(UserError, match=r"own in eval\.general: listed twice"):
         find_tasks(EvalConfig(general=[spec, spec]), tmp_path)
-    assert [subset for subset, _ in find_tasks(EvalConfig(general=[spec], context=[spec]), tmp_path)] == [
+    assert [subset for subset, *_ in find_tasks(EvalConfig(general=[spec], context=[spec]), tmp_path)] == [
         "general",
         "context",
     ]
