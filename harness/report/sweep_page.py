@@ -18,12 +18,15 @@ MOST_VALUES = 7  # of a swept setting, in the subtitle
 def write_sweep_report(folders: Sequence[Path], out: Path) -> Path:
     """Write sweep.csv, report.html and figures/ into `out`, from all runs in and below some folders.
 
+    In sweep.csv a run's `config` stands in its first row.
+
     UserError where there is no run.
     """
     runs, out = in_order(find_runs([Path(folder) for folder in folders])), Path(out)
     out.mkdir(parents=True, exist_ok=True)
     frame = sweep_frame(runs)
-    write_table(frame, out / "sweep.csv")
+    said_once = frame["config"].mask(frame.duplicated("run_id"))  # kilobytes, the same in all rows of a run
+    write_table(frame.assign(config=said_once), out / "sweep.csv")
     return write_page(
         out / "report.html",
         kind="sweep",
