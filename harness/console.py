@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from harness.attribute.shares import NO_SHARE
+from harness.model.sites import Site
 from harness.plan import Arm
 from harness.report.rows import records
 from harness.report.spread import spreads
@@ -73,7 +75,7 @@ def show_preflight(lines: Mapping[str, str]) -> None:
 
 
 def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
-    """Arms, their players, and every site with its scheme."""
+    """Arms, their players, and every site with its scheme; like sites of neighbouring layers in one row."""
     out = console()
     table = Table(title="arms")
     for name in ("arm", "players", "sites", "weights"):
@@ -86,11 +88,31 @@ def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
     for name in ("site", "shape", "method", "precision", "group", "symmetric", "range"):
         table.add_column(name)
     schemes = {s: c for arm in arms for s, c in arm.plan.items() if isinstance(c, Scheme)}
-    for site, scheme in schemes.items():
-        table.add_row(site.name, f"{site.out_features} x {site.in_features}", *_scheme_cells(scheme))
+    for name, site, scheme in _alike(schemes):
+        table.add_row(name, f"{site.out_features} x {site.in_features}", *_scheme_cells(scheme))
     out.print(table)
     for note in notes:
         out.print(note, highlight=False)
+
+
+def _alike(schemes: Mapping[Site, Scheme]) -> Iterator[tuple[str, Site, Scheme]]:
+    """Sites of one role, shape and scheme in neighbouring layers as one: `layers.0-29.ffn.down`."""
+    runs: list[list[Site]] = []
+    last: dict[str, list[Site]] = {}
+    for site, scheme in schemes.items():
+        role = site.name.removeprefix(f"layers.{site.layer}.")
+        run = last.get(role, [])
+        before = run[-1] if run else None
+        same = before and replace(before, name=site.name, layer=site.layer) == site and schemes[before] == scheme
+        if before and same and site.layer == before.layer + 1:
+            run.append(site)
+        else:
+            last[role] = [site]
+            runs.append(last[role])
+    for run in runs:
+        first, layers = run[0], f"layers.{run[0].layer}-{run[-1].layer}."
+        name = first.name.replace(f"layers.{first.layer}.", layers) if len(run) > 1 else first.name
+        yield name, first, schemes[first]
 
 
 def _scheme_cells(scheme: Scheme) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from harness.config import AttributeConfig
 from harness.errors import UserError
 from harness.plan import Arm
 from harness.scheme import BLOCKS
-from harness.score.measure import Measure, Scorable
+from harness.score.measure import WINDOW, Measure, Scorable
 
 
 def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
@@ -95,9 +95,12 @@ def resolves(work: Sequence[Scorable], level: float) -> dict[str, str]:
     for w in work:
         found = resolution(w.subset, w.name, "nll", w.item_documents, level, TEXT_NLL if w.is_text else None)
         if found is not None:
-            known = f"{found.n_documents} documents resolve a loss of {found.smallest:.2g} nats/token"
-            hint = f"; a typical int4 loss is smaller ({found.typical:.2g}): score more items" if found.warning else ""
-            lines[w.name] = known + hint
+            said = [f"{found.n_documents} documents resolve a loss of {found.smallest:.2g} nats/token"]
+            if found.warning:
+                said.append(f"a typical int4 loss is smaller ({found.typical:.2g}): score more items")
+            if w.is_text and w.item_documents[0].startswith(WINDOW):
+                said.append("windows count as independent; eval.perplexity.document_regex says what a document is")
+            lines[w.name] = "; ".join(said)
     return lines
 
 

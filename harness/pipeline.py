@@ -71,13 +71,15 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
     arms = all_arms(config, model, rules.plan)
     check_plan(config, model, rules.plan)
     check_effects(arms, config.attribute)
-    if config.harness.plan_only:
-        show_plan(arms, rules.notes)
-        return Outcome("planned")
     work = gather(sources, config.eval, model)
     check_work(work, config.attribute)
     check_writing(work, model, arms, config.calib)
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
+    lines = {**ready.lines, **resolves(work, config.attribute.level)}
+    if config.harness.plan_only:
+        show_plan(arms, rules.notes)
+        show_preflight(lines)
+        return Outcome("planned")
     config = replace(config, engine=ready.engine)
     draws = draw_all(config, model, arms, start)
     facts = _facts(model, work, draws)
@@ -91,7 +93,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
             return settled
         begun(folder.path)
         with logged(folder, config):
-            show_preflight({**ready.lines, **resolves(work, config.attribute.level)})
+            show_preflight(lines)
             _measure(config, model, arms, work, draws, folder)
     return Outcome("done", folder.path)
 

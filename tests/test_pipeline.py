@@ -244,7 +244,8 @@ def test_plan_only_prints_arms_and_every_site_and_writes_nothing(tmp_path, capsy
         line.split()[0]: line.split() for line in capsys.readouterr().out.replace("│", " ").splitlines() if line.strip()
     }
     assert {"base", "ffn", "attention", "both"} <= set(lines)
-    assert sum(name.startswith("layers.") for name in lines) == 14
+    assert sum(name.startswith("layers.") for name in lines) == 2 * 3 + 4
+    assert "layers.0-1.attention.q" in lines and "memory" in lines and "scored" in lines
     assert {"rtn", "int4", "32"} <= set(lines["layers.0.ffn.gate"]) and "int8" in lines["layers.1.ffn.gate"]
     assert lines["override"][:6] == ["override", "1", "(layers.0.ffn.*)", "shadows", "override", "0"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ def made_once(name: str, write: Callable[[Path], None]) -> Path:
         final.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{final}.lock"), tempfile.TemporaryDirectory(dir=final.parent, prefix=".making-") as aside:
             if not final.is_dir():
-                log.info("Preparing %s in %s (once)", name, final.parent)
+                print(f"preparing {name} in {final.parent}, once", file=sys.stderr, flush=True)
                 part = Path(aside) / "model"
                 part.mkdir()
                 write(part)

@@ -13,6 +13,8 @@ import numpy as np
 from harness.packs import TokenSequence
 from harness.stream import Scores
 
+WINDOW = "window"  # and a number: the document of a window where a text does not say what a document is
+
 
 @dataclass
 class Measure:

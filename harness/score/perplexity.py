@@ -24,7 +24,7 @@ import numpy as np
 from harness.config import BosRule, LastWindow, PerplexityConfig
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
-from harness.score.measure import Measure, Results, Summary, by_sequence, digest
+from harness.score.measure import WINDOW, Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
 from harness.text import bare_ids, joined
 
@@ -149,7 +149,7 @@ def cut_text(text: str, config: PerplexityConfig, tokenizer: Any, vocab_size: in
         for window in islice(cut(part, config), config.max_windows_per_document or None)
     ][: config.max_windows or None]
     sequences = [window for window, _ in found]
-    documents = [document or f"window{n}" for n, (_, document) in enumerate(found)]
+    documents = [document or f"{WINDOW}{n}" for n, (_, document) in enumerate(found)]
     if not sequences:
         raise UserError(
             f"eval.perplexity.path={config.path}: no window of {config.window} tokens in {len(text)} characters. "
