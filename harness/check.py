@@ -22,6 +22,7 @@ from harness.config import (
     RunConfig,
 )
 from harness.errors import UserError
+from harness.overrides import changed, read_rule
 from harness.scheme import BLOCKS
 from harness.supported import check_scheme
 
@@ -64,6 +65,8 @@ def check(config: RunConfig) -> None:
     _names(config)
     for block in (*BLOCKS, "embedding", "head"):
         check_scheme(getattr(config.quant, block), f"quant.{block}")
+    for number, rule in enumerate(config.quant.overrides):
+        changed(config.quant.ffn, read_rule(rule, number)[1], f"quant.overrides[{number}]")
     _calibration(config)
     _design(config)
     _perplexity(config.eval.perplexity)

@@ -13,19 +13,16 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase, translate
 from functools import cached_property
-from typing import Any
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import QuantConfig
 from harness.errors import UserError
 from harness.model.lattice import nests
 from harness.model.sites import Site
+from harness.overrides import changed, read_rule
 from harness.scheme import BLOCKS, Indivisible, Scheme, dividing_groups
 from harness.supported import check_scheme, is_live, needs_inputs, wants_inputs
 
@@ -154,7 +151,7 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
     winner: dict[Site, int] = {}
     notes = []
     for number, rule in enumerate(quant.overrides):
-        pattern, changes = _rule(rule, number)
+        pattern, changes = read_rule(rule, number)
         hit = [site for site in sites if matches(pattern, site.name)]
         if not hit:
             near = get_close_matches(pattern, [s.name for s in sites], n=3, cutoff=0.3) or [s.name for s in sites[:3]]
@@ -166,7 +163,9 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
             before = quant.overrides[loser]["match"]
             notes.append(f"override {number} ({pattern}) shadows override {loser} ({before}) on {count} sites")
         where = f"quant.overrides[{number}]"
-        made = {block: _changed(getattr(quant, block), changes, where) for block in {site.block for site in hit}}
+        made = {block: changed(getattr(quant, block), changes, where) for block in {site.block for site in hit}}
+        for scheme in made.values():
+            check_scheme(scheme, where)
         for site in hit:
             winner[site], plan[site] = number, made[site.block]
     touched = {site: scheme for site, scheme in plan.items() if scheme.touches}
@@ -174,31 +173,6 @@ def resolve(sites: Sequence[Site], quant: QuantConfig) -> Rules:
     _check_outside(touched)
     _check_live(touched)
     return Rules(touched, notes)
-
-
-def _rule(rule: dict[str, Any], number: int) -> tuple[str, dict[str, Any]]:
-    changes = dict(rule)
-    pattern = changes.pop("match", None)
-    known = {f.name for f in fields(Scheme)}
-    unknown = sorted(set(changes) - known)
-    if not isinstance(pattern, str) or not changes or unknown:
-        found = f"unknown fields {', '.join(unknown)}" if unknown else f"found {rule}"
-        raise UserError(
-            f"quant.overrides[{number}]: {found}. A rule is {{match: <glob on site names>, <scheme fields>}}; "
-            f"scheme fields are {', '.join(sorted(known))}."
-        )
-    return pattern, changes
-
-
-def _changed(scheme: Scheme, changes: dict[str, Any], where: str) -> Scheme:
-    """The scheme with some fields set, typed as those of a block are and checked as they are."""
-    try:
-        made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(scheme), changes))
-    except OmegaConfBaseException as error:
-        raise UserError(f"{where}.{error.full_key}: {str(error).splitlines()[0]}") from error
-    assert isinstance(made, Scheme)
-    check_scheme(made, where)
-    return made
 
 
 def _check_columns(plan: Mapping[Site, Scheme]) -> None:

@@ -24,6 +24,23 @@ def test_defaults_are_meant():
 
 
 @pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"match": "*", "presicion": "int8"}, "unknown fields presicion"),
+        ({"match": "*", "precision": "int9"}, "int9"),
+        ({"match": "*", "group_size": "many"}, "many"),
+        ({"precision": "int8"}, "A rule is"),
+    ],
+)
+def test_a_misspelt_override_is_known_before_a_model_is_fetched(rule, words):
+    config = settings("quant.ffn.method=rtn")
+    config.quant.overrides = [{"match": "*.down", "precision": "int8"}, rule]
+    with pytest.raises(UserError, match=words) as error:
+        check(config)
+    assert "quant.overrides[1]" in str(error.value)
+
+
+@pytest.mark.parametrize(
     "change",
     [
         "quant.ffn.keep_columns=nan", "quant.ffn.keep_columns=-1.0",

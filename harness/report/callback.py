@@ -18,7 +18,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from harness.sweep import Sweep
+from harness.files import read_object
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,9 @@ class SweepReport(Callback):
 def _folders_of_jobs(config: DictConfig) -> list[Path]:
     """The run folders that the sweep's jobs ended in."""
     sweep = OmegaConf.select(config, "hydra.sweep.dir")
-    ended = Sweep(Path(sweep)).ended().values() if sweep else ()
-    return list(dict.fromkeys(Path(job.folder) for job in ended if job.folder and Path(job.folder).is_dir()))
+    jobs = [read_object(path) for path in Path(sweep).glob("jobs/*.json")] if sweep else []
+    folders = {Path(job["folder"]) for job in jobs if job.get("folder")}
+    return sorted(folder for folder in folders if folder.is_dir())
 
 
 def _write(what: str, folders: Sequence[Path], out: Path) -> None:
