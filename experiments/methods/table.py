@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from harness.report.stored import read_report
+from harness.scheme import Scheme
+from harness.supported import INTEGERS
 
 BLOCKS = ("ffn", "attention")
 ARMS = (*BLOCKS, "both")
+SAID = ("method", "precision", "group_size", "range", "symmetric")  # in columns of their own
+PLAIN = asdict(Scheme())
 SHOWN = (("moby_dick", "nll"), ("moby_dick", "kl"), ("qh_city_country", "kl"), ("qh_adjective_order", "kl"))
 
 
@@ -27,11 +32,13 @@ def row(folder: Path) -> dict[str, Any]:
     scheme = json.loads(report["config"][0])["quant"]["ffn"]
     both = sites[sites["arm"] == "both"]
     size = both["out_features"] * both["in_features"]
+    ranged = scheme["precision"] in INTEGERS and scheme["method"] != "bnb"
     found: dict[str, Any] = {
         "method": scheme["method"],
         "precision": scheme["precision"],
         "group_size": scheme["group_size"],
-        "range": both["realised_range"].iloc[0] if scheme["method"] != "bnb" else "",
+        "range": both["realised_range"].iloc[0] if ranged else "",
+        "options": " ".join(f"{k}={v}" for k, v in scheme.items() if k not in SAID and v != PLAIN[k]),
         "bits_per_weight": round((both["bits_per_weight"] * size).sum() / size.sum(), 4),
     }
     for block in BLOCKS:
@@ -56,13 +63,20 @@ def runs(folder: Path) -> list[Path]:
 def table(rows: pd.DataFrame, task: str, metric: str) -> str:
     """Markdown, the cheapest first, then by the loss of both."""
     lines = [
-        "| method | precision | group | range | bits | ffn | attention | both |",
-        "|---" * 8 + "|",
+        "| method | precision | group | range | options | bits | ffn | attention | both |",
+        "|---" * 9 + "|",
     ]
     scored = rows[rows[f"{task}_{metric}_both_loss"].notna()]
     for one in scored.sort_values(["bits_per_weight", f"{task}_{metric}_both_loss"]).to_dict("records"):
         cells = [_cell(one, f"{task}_{metric}_{arm}") for arm in ARMS]
-        start = [one["method"], one["precision"], one["group_size"], one["range"], f"{one['bits_per_weight']:.2f}"]
+        start = [
+            one["method"],
+            one["precision"],
+            one["group_size"],
+            one["range"],
+            one["options"],
+            f"{one['bits_per_weight']:.2f}",
+        ]
         lines.append(f"| {' | '.join(map(str, [*start, *cells]))} |")
     return "\n".join(lines)
 
