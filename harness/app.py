@@ -131,6 +131,10 @@ def main() -> None:
 
 def _mistake(arguments: list[str]) -> str:
     """What Hydra would take without a word, or refuse in many that do not help."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the folder that this was started in no longer exists. Change to one that does."
     for group in GROUPS:
         if f"{group}=null" in arguments:
             return f"{group}=null: a group cannot be left out. --help lists its choices."

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import app
 from harness.app import config_folder
 from harness.report.tables import read_report
 
@@ -73,6 +74,14 @@ def test_a_mistake_shows_where_it_arose_when_asked():
     done = harness("+exp=int4_ffn_only", "eval.limit=0", "harness.traceback=true")
     error = done.stderr.decode()
     assert done.returncode != 0 and "Traceback" in error and "eval.limit=0" in error
+
+
+def test_a_folder_that_was_deleted_meanwhile_is_named_as_the_cause(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "no longer exists" in app._mistake(["+exp=int4_split"])
 
 
 def test_help_is_quick_as_it_needs_no_torch():

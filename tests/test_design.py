@@ -61,3 +61,8 @@ def test_too_many_arms_are_refused():
 def test_nothing_to_quantize_is_refused():
     with pytest.raises(UserError, match="nothing to measure"):
         build_arms({}, DesignConfig(), 2)
+
+
+def test_a_model_without_layers_has_nothing_to_quantize():
+    with pytest.raises(UserError, match="num_hidden_layers=0"):
+        build_arms({}, DesignConfig(), 0)

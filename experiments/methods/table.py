@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from harness.config import CalibConfig
 from harness.report.stored import read_report
 from harness.scheme import Scheme
 from harness.supported import INTEGERS
@@ -22,7 +24,7 @@ from harness.supported import INTEGERS
 BLOCKS = ("ffn", "attention")
 ARMS = (*BLOCKS, "both")
 SAID = ("method", "precision", "group_size", "range", "symmetric")  # in columns of their own
-PLAIN = asdict(Scheme())
+PLAIN, PLAIN_CALIB = asdict(Scheme()), asdict(CalibConfig())
 SHOWN = (("moby_dick", "nll"), ("moby_dick", "kl"), ("qh_city_country", "kl"), ("qh_adjective_order", "kl"))
 
 
@@ -38,7 +40,7 @@ def row(folder: Path) -> dict[str, Any]:
         "precision": scheme["precision"],
         "group_size": scheme["group_size"],
         "range": both["realised_range"].iloc[0] if ranged else "",
-        "options": " ".join(f"{k}={v}" for k, v in scheme.items() if k not in SAID and v != PLAIN[k]),
+        "options": " ".join(_options(json.loads(report["config"][0]))),
         "bits_per_weight": round((both["bits_per_weight"] * size).sum() / size.sum(), 4),
     }
     for block in BLOCKS:
@@ -50,6 +52,12 @@ def row(folder: Path) -> dict[str, Any]:
             for part in ("loss", "loss_lo", "loss_hi"):
                 found[f"{task}_{metric}_{arm}_{part}"] = own[part].get(arm, float("nan"))
     return found | {"run_id": folder.name}
+
+
+def _options(config: dict[str, Any]) -> Iterator[str]:
+    """What differs from the defaults and has no column of its own."""
+    yield from (f"{k}={v}" for k, v in config["quant"]["ffn"].items() if k not in SAID and v != PLAIN[k])
+    yield from (f"calib.{k}={v}" for k, v in config.get("calib", {}).items() if v != PLAIN_CALIB[k])
 
 
 def runs(folder: Path) -> list[Path]:

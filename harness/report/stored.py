@@ -44,7 +44,7 @@ def read_report(path: Any) -> pd.DataFrame:
         types: Any = dict.fromkeys(WORDS, "str") | dict.fromkeys(WHOLE_NUMBERS, "Int64")
         return pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=types, encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a report ({error}).") from error
+        raise UserError(f"{path}: not a report ({error}). With harness.force=true its run is made again.") from error
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
