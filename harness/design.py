@@ -49,9 +49,7 @@ def _layer_group(layer: int, groups: int, layers: int) -> str:
 def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
     """The arms of a design; the first is `base`. UserError: nothing to quantize, or more arms than make sense."""
     if not layers:
-        raise UserError(
-            "model: its config has no decoder layer (num_hidden_layers=0), so there is nothing to quantize."
-        )
+        raise UserError("model: num_hidden_layers=0, so there is nothing to quantize.")
     if not plan:
         raise UserError(
             "quant: every method is `keep`, so there is nothing to measure. "

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from harness.score.generate import check_writing, write_answers
 from harness.score.groups import group_results
 from harness.score.measure import Measure, Results, Scorable
 from harness.stale import finished
-from harness.stream import Scores, Stream
+from harness.stream import Scores, Stream, head_cost
 from harness.weigh import Weigher
 from harness.workers import TOOLS, require
 
@@ -217,8 +218,10 @@ def score(
     own = ranks.dealt(cut)
 
     def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
-        amount = sum(len(pack) for batch in own for pack in batch) * sum(trunk_counts(arms, len(model.layers)))
-        with progress(amount, "scoring") as advance:
+        trunks = trunk_counts(arms, len(model.layers))
+        tokens, places = (sum(map(size, chain(*own))) for size in (len, lambda pack: len(set(pack.at))))
+        amount = tokens * sum(trunks) + head_cost(model) * places * trunks[-1]
+        with progress(round(amount), "scoring") as advance:
             stream = Stream(model, arms, weigher, config.engine, calibration, advance, **states)
             return ranks.gathered(lambda: stream.score(own, total))
 

@@ -95,6 +95,11 @@ class Scores:
         return Scores(*(getattr(self, f.name)[:, slots] for f in fields(self)))
 
 
+def head_cost(model: Model) -> float:
+    """What the logits of one position cost, in layers that a token passes."""
+    return model.vocab_size * model.hidden_size / sum(p.numel() for p in model.layers[0].parameters())
+
+
 @dataclass
 class Stream:
     """The one loop. `score` fills the arrays of all arms; arm 0 is base.
@@ -269,6 +274,7 @@ class Stream:
                 own = np.flatnonzero((place_N >= n) & (place_N < n + places.shape[1]))
                 hidden = [(way, arms, trunk.scored.hidden[b][places[0], places[1]]) for way, arms, trunk in ends]
                 self._chunk(hidden, place_N[own] - n, target[own], slot[own], scores)
+                self.progress(round(head_cost(self.model) * places.shape[1] * len(ends)), "head")
 
     def _chunk(
         self,

@@ -278,10 +278,12 @@ def test_arms_that_agree_share_their_states():
     pushed = []
     given = sequences(np.random.default_rng(9))
     packs = pack_trees(given, 48)
-    Stream(Model.from_module(module), twins, Weigher(), EngineConfig(), progress=lambda n, _: pushed.append(n)).score(
-        list(batches(packs, 128)), int(slots(given)[-1])
-    )
-    assert len(pushed) == 2 * 2  # layers x distinct states
+    Stream(
+        Model.from_module(module), twins, Weigher(), EngineConfig(), progress=lambda _, note: pushed.append(note)
+    ).score(list(batches(packs, 128)), int(slots(given)[-1]))
+    assert [note for note in pushed if note != "head"] == ["layer 0"] * 2 + [
+        "layer 1"
+    ] * 2  # one for each distinct state
 
 
 @pytest.mark.parametrize("name", ["gpt2", "opt"])
