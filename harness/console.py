@@ -134,26 +134,21 @@ def show_report(
     for row in rows:
         cells.setdefault((row["subset"], row["task"], row["metric"]), {})[row["arm"]] = row
     wide = _table(title, ["subset", "task", "metric"], ["items", "base", *shown])
-    narrow = _table(title, ["task, metric", "arm"], ["base", "loss", "verdict"])
+    narrow = _table(title, ["task", "arm"], ["base", "loss", "verdict"], leading=1)
     for key, by_arm in cells.items():
         base = f"{by_arm['base']['value']:.4g}"
         losses = [_loss_cells(by_arm[arm]) for arm in shown]
         wide.add_row(*key, str(by_arm["base"]["n_items"]), base, *(" ".join(cells).strip() for cells in losses))
-        columns = (
-            ["", key[1], f"  {key[2]}"],
-            ["", *shown],
-            ["", base],
-            *(["", *cells] for cells in zip(*losses, strict=True)),
-        )
-        narrow.add_row(*map("\n".join, columns))
+        narrow.add_row(*map("\n".join, (key, shown, [base], *zip(*losses, strict=True))))
     _print_first_that_fits(wide, narrow)
     if len(arms) > MOST_ARMS:
         console().print(f"{len(arms) - MOST_ARMS} more arms are in report.csv")
 
 
-def _table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    """Columns of words to the left, of figures to the right."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
+def _table(title: str, words: Sequence[str], figures: Sequence[str], leading: int = 0) -> Table:
+    """Columns of words to the left, of figures to the right; `leading` empty lines between rows."""
+    look: dict[str, Any] = {"box": box.SIMPLE_HEAD, "collapse_padding": True, "pad_edge": False, "show_edge": False}
+    table = Table(title=title, leading=leading, **look)
     for name in words:
         table.add_column(name)
     for name in figures:
@@ -213,8 +208,8 @@ def show_attribution(effects: pd.DataFrame) -> None:
         parts.setdefault((row["subset"], row["task"], row["metric"], row["player"]), {})[row["kind"]] = row
     title, figures = "whose loss: alone and restored, their mean, its share of the total", ["mean", "share"]
     wide = _table(title, ["subset", "task", "metric", "player"], ["alone", "restored", *figures])
-    narrow = _table(title, ["task, metric", "player"], figures)
-    lines: dict[tuple[Any, ...], list[tuple[str, ...]]] = {}
+    narrow = _table(title, ["task", "player"], ["mean (alone, restored)", "share"], leading=1)
+    cells: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     withheld: dict[str, list[str]] = {}
     for (*task, player), kinds in parts.items():
         if "shapley" not in kinds:
@@ -222,14 +217,12 @@ def show_attribution(effects: pd.DataFrame) -> None:
         mean, share = _part_cells(kinds["shapley"])
         both = [f"{kinds[kind]['loss']:+.4f}" if kind in kinds else "" for kind in ("alone", "restored")]
         wide.add_row(*task, player, *both, mean, share)
-        lines.setdefault(tuple(task), []).append((player, mean, share))
+        cells.setdefault(tuple(task), []).append((f"{player}\n", f"{mean}\n({', '.join(both)})", f"{share}\n"))
         if share == WITHHELD:
             reason = str(kinds["shapley"]["reason"]).partition(NO_SHARE)[2]
             withheld.setdefault(reason, []).append(" ".join(task))
-    for (_, task, metric), cells in lines.items():
-        narrow.add_row(
-            *map("\n".join, (["", task, f"  {metric}"], *(["", *column] for column in zip(*cells, strict=True))))
-        )
+    for task, own in cells.items():
+        narrow.add_row(*map("\n".join, (task, *zip(*own, strict=True))))
     if wide.row_count:
         _print_first_that_fits(wide, narrow)
     for reason, tasks in withheld.items():

@@ -66,11 +66,7 @@ def kept_statistics(config: RunConfig, model: Model, arms: Sequence[Arm]) -> int
 
 def seconds(model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> float:
     """Time of all forward passes with nothing shared between sequences; quantizing and calibration come on top."""
-    chosen = getattr(model.config.get_text_config(), "num_experts_per_tok", None) or 1
-    experts = 1 + max((site.expert or 0 for site in model.sites), default=0)
-    weights: dict[int, float] = defaultdict(float)
-    for site in model.sites:
-        weights[site.layer] += site.weights * (1 if site.expert is None else chosen / experts)
+    weights = model.used_weights
     tokens, scored = sum(len(s.tokens) - 1 for s in work), sum(s.scored for s in work)
     states = trunk_counts(arms, len(model.layers))
     layers = tokens * sum(count * forward_flops(weights[i]) for i, count in enumerate(states))

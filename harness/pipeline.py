@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,13 @@ from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
 from harness.preflight import preflight
 from harness.report.cells import arm_cells, peak_bytes, reset_peak, run_cells, site_rows, versions
+from harness.report.group_rows import group_report
 from harness.report.run_page import write_run_report
 from harness.report.tables import Sheet, read_report, write_table
 from harness.reuse import Reuse, protocol, reusable
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
 from harness.score.generate import check_writing, write_answers
-from harness.score.groups import group_results
 from harness.score.measure import Measure, Results, Scorable
 from harness.stale import finished
 from harness.stream import Scores, Stream, head_cost
@@ -72,13 +71,14 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
     arms = all_arms(config, model, rules.plan)
     check_plan(config, model, rules.plan)
     check_effects(arms, config.attribute)
+    if config.harness.plan_only:
+        show_plan(arms, rules.notes)
     work = gather(sources, config.eval, model)
     check_work(work, config.attribute)
     check_writing(work, model, arms, config.calib)
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
     lines = {**ready.lines, **resolves(work, config.attribute.level)}
     if config.harness.plan_only:
-        show_plan(arms, rules.notes)
         show_preflight(lines)
         return Outcome("planned")
     config = replace(config, engine=ready.engine)
@@ -126,8 +126,8 @@ def _measure(
     tables = {"report.csv": sheet.report(), "sites.csv": site_rows(arms, weigher), "items.parquet": sheet.items()}
     tables |= {"questions.parquet": sheet.questions(), "sensitivity.csv": sheet.sensitivity()}
     tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config.attribute)
-    if groups := group_results(work, results):
-        tables["groups.csv"] = replace(sheet, results=groups).report()
+    if len(groups := group_report(sheet, work)):
+        tables["groups.csv"] = groups
     for name, table in tables.items():
         write_table(table, folder.path / name)
     said: dict[str, Any] = {"facts": _facts(model, work, draws)}
@@ -218,9 +218,10 @@ def score(
     own = ranks.dealt(cut)
 
     def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
-        trunks = trunk_counts(arms, len(model.layers))
-        tokens, places = (sum(map(size, chain(*own))) for size in (len, lambda pack: len(set(pack.at))))
-        amount = tokens * sum(trunks) + head_cost(model) * places * trunks[-1]
+        *trunks, ends = trunk_counts(arms, len(model.layers) + 1)  # the head may split them once more
+        tokens = sum(len(batch) * max(map(len, batch)) for batch in own)
+        places = sum(len(set(pack.at)) for batch in own for pack in batch)
+        amount = tokens * sum(trunks) + head_cost(model) * places * ends
         with progress(round(amount), "scoring") as advance:
             stream = Stream(model, arms, weigher, config.engine, calibration, advance, **states)
             return ranks.gathered(lambda: stream.score(own, total))
@@ -272,7 +273,7 @@ def _facts(model: Model, work: Sequence[Scorable], draws: Sequence[Draw]) -> dic
         "dtype": str(model.dtype),
         "device": model.device.type,
         "attention": model.module.config._attn_implementation,
-        "sequences": [(task.subset, task.name, task.fingerprint) for task in work],
+        "sequences": [(task.subset, task.name, task.group, task.fingerprint) for task in work],
         "calibration": [draw.digest for draw in draws],
     }
 

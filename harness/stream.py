@@ -97,7 +97,7 @@ class Scores:
 
 def head_cost(model: Model) -> float:
     """What the logits of one position cost, in layers that a token passes."""
-    return model.vocab_size * model.hidden_size / sum(p.numel() for p in model.layers[0].parameters())
+    return model.vocab_size * model.hidden_size * len(model.layers) / sum(model.used_weights.values())
 
 
 @dataclass
@@ -266,15 +266,15 @@ class Stream:
         for b, batch in enumerate(batches):
             row = np.concatenate([np.full(len(pack.at), r) for r, pack in enumerate(batch)])
             at, target, slot = (np.concatenate([getattr(p, n) for p in batch]) for n in ("at", "target", "slot"))
-            place_2P, place_N = np.unique(
-                np.stack([row, at]), axis=1, return_inverse=True
-            )  # choices share contexts' ends
-            for n in range(0, place_2P.shape[1], self.config.head_tokens):
-                places = place_2P[:, n : n + self.config.head_tokens]
-                own = np.flatnonzero((place_N >= n) & (place_N < n + places.shape[1]))
-                hidden = [(way, arms, trunk.scored.hidden[b][places[0], places[1]]) for way, arms, trunk in ends]
+            # A place is looked at once for all slots that are predicted there: choices share the end of their context.
+            width = trunks[0].scored.hidden[b].shape[1]
+            place_P, place_N = np.unique(row * width + at, return_inverse=True)
+            for n in range(0, len(place_P), self.config.head_tokens):
+                places = np.divmod(place_P[n : n + self.config.head_tokens], width)
+                own = np.flatnonzero((place_N >= n) & (place_N < n + len(places[0])))
+                hidden = [(way, arms, trunk.scored.hidden[b][places]) for way, arms, trunk in ends]
                 self._chunk(hidden, place_N[own] - n, target[own], slot[own], scores)
-                self.progress(round(head_cost(self.model) * places.shape[1] * len(ends)), "head")
+                self.progress(round(head_cost(self.model) * len(places[0]) * len(ends)), "head")
 
     def _chunk(
         self,
@@ -300,12 +300,10 @@ class Stream:
             self._check([logp_PV], "logits", arms)
             first_P = logp_PV.argmax(1)
             if base is None:
-                kl_P, agree_P = (
-                    torch.zeros_like(first_P, dtype=logp_PV.dtype),
-                    torch.ones_like(first_P, dtype=torch.bool),
-                )
+                agree_P = torch.ones_like(first_P, dtype=torch.bool)
+                kl_P = torch.zeros_like(first_P, dtype=logp_PV.dtype)
                 if self.final_SD is not None:
-                    self.final_SD[slot] = hidden_PD[place_N].cpu()
+                    self.final_SD[slot] = hidden_PD.cpu()[place]
                 base = (logp_PV, logp_PV.exp(), first_P) if len(ends) > 1 else None
             else:
                 base_logp_PV, base_p_PV, base_first_P = base

@@ -28,6 +28,7 @@ def test_no_number_is_cut_whatever_the_width(width, monkeypatch, capsys):
     show_attribution(effects(NO_SHARE + "total not told from zero"))
     said = capsys.readouterr().out
     assert said.count("+1234.6 [+1000.1, +2000.1]") == 3 and said.count("exploratory") == 3
+    assert said.count("+0.1235") >= 6, "alone and restored stand beside their mean"
     assert "\N{HORIZONTAL ELLIPSIS}" not in said and max(map(len, said.splitlines())) <= width
 
 

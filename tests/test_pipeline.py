@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -231,6 +232,24 @@ def test_a_run_that_died_half_way_is_no_result_and_the_next_start_makes_one(tmp_
     outcome = run(config, tmp_path)
     assert (outcome.status, outcome.folder) == ("done", folder)
     assert RunFolder(folder).done
+
+
+def test_progress_ends_where_it_was_said_to_end(tmp_path):
+    """The whole of it is known before it starts: layers, head, and a head that is itself quantized."""
+    config = composed("+exp=int4_split", *SMALL, "quant.head.method=rtn", "quant.head.group_size=32")
+    passes = []
+
+    @contextmanager
+    def progress(total, what):
+        passes.append((total, amounts := []))
+        yield lambda amount, note: amounts.append(amount)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "progress", progress)
+        run(config, tmp_path)
+    assert len(passes) == 2  # base, then what is compared with it
+    for total, amounts in passes:
+        assert sum(amounts) == pytest.approx(total, rel=0.02)
 
 
 @pytest.mark.case("B10")

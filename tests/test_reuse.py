@@ -18,6 +18,10 @@ SPLIT = (
     "attribute.resamples=100", "design.noise_draws=1",
 )  # fmt: skip
 GPTQ = (*SPLIT, "quant.ffn.method=gptq", "calib.samples=2", "calib.length=32")
+QUESTIONS = (
+    "+exp=int4_split", "model=tiny", "eval=none", "eval.general=[qh_adjective_order]", "eval.limit=6",
+    "attribute.resamples=100", "design.noise_draws=1",
+)  # fmt: skip
 TABLES = ("report.csv", "attribution.csv", "sites.csv", "items.parquet")
 OWN = ["seconds", "peak_bytes"]  # of a start, not of a run
 FIRST = [["base"], ["ffn", "attention", "both", "noise.0"]]
@@ -50,7 +54,7 @@ def assert_same(one, other):
         pd.testing.assert_frame_equal(one[name], other[name], check_exact=True)
 
 
-@pytest.mark.parametrize("overrides", [SPLIT, GPTQ], ids=["rtn", "gptq"])
+@pytest.mark.parametrize("overrides", [SPLIT, GPTQ, QUESTIONS], ids=["rtn", "gptq", "questions"])
 def test_a_sweep_computes_only_what_the_swept_setting_changes_and_finds_the_same(tmp_path, passes, overrides):
     tables(tmp_path / "one", *overrides)
     assert passes == FIRST
@@ -138,7 +142,7 @@ def test_a_damaged_entry_is_made_again_and_changes_nothing(tmp_path, passes, kin
 
 
 @pytest.mark.case("G7")
-@pytest.mark.parametrize("overrides", [SPLIT, GPTQ], ids=["rtn", "gptq"])
+@pytest.mark.parametrize("overrides", [SPLIT, GPTQ, QUESTIONS], ids=["rtn", "gptq", "questions"])
 def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path, monkeypatch, overrides):
     first = tables(tmp_path / "one", *overrides, "harness.reuse=false")
     (tmp_path / "file").write_text("")

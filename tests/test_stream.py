@@ -138,6 +138,28 @@ def test_scores_do_not_depend_on_batch_wave_or_packing():
             np.testing.assert_allclose(scores.logp_AS, reference.logp_AS, atol=1e-5)
 
 
+def test_choices_that_share_a_position_have_the_scores_they_have_alone():
+    """The end of a context predicts the first token of every choice, and its logits are made once."""
+    module, rng = tiny(), np.random.default_rng(11)
+    given = []
+    for _ in range(5):
+        context = tuple(map(int, rng.integers(0, 128, 6)))
+        given += [TokenSequence((*context, *map(int, rng.integers(0, 128, size))), 6) for size in (1, 2, 1, 3)]
+    arms = two_by_two(module)
+    alone, _ = stream_scores(module, arms, given, plain=True)
+    packs = pack_trees(given, 40)
+    places, seen = sum(len(set(pack.at)) for pack in packs), []
+    stream = Stream(Model.from_module(module), arms, Weigher(), EngineConfig(head_tokens=3))
+    logp = stream._logp
+    stream._logp = lambda way, hidden_ND: seen.append(len(hidden_ND)) or logp(way, hidden_ND)
+    scores = stream.score(list(batches(packs, 64)), int(slots(given)[-1]))
+    assert sum(seen) == places * len(arms) < int(slots(given)[-1]) * len(arms)
+    np.testing.assert_allclose(scores.logp_AS, alone.logp_AS, atol=1e-5)
+    np.testing.assert_allclose(scores.kl_AS, alone.kl_AS, atol=1e-5)
+    np.testing.assert_array_equal(scores.greedy_AS, alone.greedy_AS)
+    np.testing.assert_array_equal(scores.agree_AS, alone.agree_AS)
+
+
 def test_waves_change_nothing():
     module, given = tiny(), sequences(np.random.default_rng(3))
     arms = two_by_two(module)

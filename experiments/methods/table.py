@@ -19,7 +19,7 @@ import pandas as pd
 from harness.config import CalibConfig
 from harness.report.stored import read_report
 from harness.scheme import Scheme
-from harness.supported import INTEGERS
+from harness.supported import INTEGERS, wants_inputs
 
 BLOCKS = ("ffn", "attention")
 ARMS = (*BLOCKS, "both")
@@ -31,7 +31,8 @@ SHOWN = (("moby_dick", "nll"), ("moby_dick", "kl"), ("qh_city_country", "kl"), (
 def row(folder: Path) -> dict[str, Any]:
     """Scheme, stored bits and losses of a run."""
     report, sites = read_report(folder / "report.csv"), pd.read_csv(folder / "sites.csv")
-    scheme = json.loads(report["config"][0])["quant"]["ffn"]
+    config = json.loads(report["config"][0])
+    scheme = config["quant"]["ffn"]
     both = sites[sites["arm"] == "both"]
     size = both["out_features"] * both["in_features"]
     ranged = scheme["precision"] in INTEGERS and scheme["method"] != "bnb"
@@ -40,7 +41,7 @@ def row(folder: Path) -> dict[str, Any]:
         "precision": scheme["precision"],
         "group_size": scheme["group_size"],
         "range": both["realised_range"].iloc[0] if ranged else "",
-        "options": " ".join(_options(json.loads(report["config"][0]))),
+        "options": " ".join(_options(config)),
         "bits_per_weight": round((both["bits_per_weight"] * size).sum() / size.sum(), 4),
     }
     for block in BLOCKS:
@@ -57,7 +58,8 @@ def row(folder: Path) -> dict[str, Any]:
 def _options(config: dict[str, Any]) -> Iterator[str]:
     """What differs from the defaults and has no column of its own."""
     yield from (f"{k}={v}" for k, v in config["quant"]["ffn"].items() if k not in SAID and v != PLAIN[k])
-    yield from (f"calib.{k}={v}" for k, v in config.get("calib", {}).items() if v != PLAIN_CALIB[k])
+    if wants_inputs(Scheme(**config["quant"]["ffn"])):
+        yield from (f"calib.{k}={v}" for k, v in config["calib"].items() if k != "keep" and v != PLAIN_CALIB[k])
 
 
 def runs(folder: Path) -> list[Path]:

@@ -1,6 +1,6 @@
 """Whose loss is it? Effects of players on paired scores, with intervals, tests and verdicts. numpy and scipy only."""
 
-from harness.attribute.arms import ArmLoss, arm_losses
+from harness.attribute.arms import ArmLoss, arm_losses, group_losses
 from harness.attribute.effects import Contrast, Game, contrasts
 from harness.attribute.losses import mean_stderr, paired_loss
 from harness.attribute.scores import Scores
@@ -16,6 +16,7 @@ __all__ = [
     "arm_losses",
     "attribute",
     "contrasts",
+    "group_losses",
     "mean_stderr",
     "noise_floor",
     "paired_loss",

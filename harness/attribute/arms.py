@@ -11,7 +11,7 @@ from harness.attribute.effects import Contrast, Game
 from harness.attribute.intervals import Array
 from harness.attribute.lines import Line, corrected, lines_of
 from harness.attribute.losses import difference_test
-from harness.attribute.reading import read
+from harness.attribute.reading import mean_of_tasks, read
 from harness.attribute.scores import Scores
 from harness.attribute.table import known
 from harness.attribute.values import loss
@@ -48,15 +48,49 @@ def arm_losses(
     return found
 
 
-def _lines(scores: Scores, noise: Sequence[str], options: AttributeConfig) -> list[Line]:
+def group_losses(
+    groups: Sequence[tuple[Sequence[Scores], Sequence[float]]], options: AttributeConfig, noise: Sequence[str] = ()
+) -> list[dict[str, ArmLoss]]:
+    """For each group of tasks, with their weights in its mean: arm -> its loss.
+
+    `p_value` is that of the resampled t, as tests of single items know no weights.
+    """
+    lines_by_group = [_group_lines(tasks, weights, noise, options) for tasks, weights in groups]
+    adjusted = iter(corrected([line for lines in lines_by_group for line in lines], primary_metric=""))
+    return [
+        {
+            line.contrast.player: _line_loss(line, corrected([line], primary_metric="")[0], next(adjusted), options)
+            for line in lines
+        }
+        for lines in lines_by_group
+    ]
+
+
+def _group_lines(
+    tasks: Sequence[Scores], weights: Sequence[float], noise: Sequence[str], options: AttributeConfig
+) -> list[Line]:
+    game, contrasts = _game(tasks[0], noise)
+    reading = mean_of_tasks([read(one, game, contrasts, noise, options) for one in tasks], weights)
+    return lines_of(reading, contrasts, options.level)
+
+
+def _game(scores: Scores, noise: Sequence[str]) -> tuple[Game, list[Contrast]]:
+    """Every arm but base and noise by itself."""
     game = Game({arm: frozenset({arm}) for arm in scores.arms if arm != "base" and arm not in noise})
-    contrasts = [Contrast("alone", arm, loss(players)) for arm, players in game.coalitions.items()]
+    return game, [Contrast("alone", arm, loss(players)) for arm, players in game.coalitions.items()]
+
+
+def _lines(scores: Scores, noise: Sequence[str], options: AttributeConfig) -> list[Line]:
+    game, contrasts = _game(scores, noise)
     return lines_of(read(scores, game, contrasts, noise, options), contrasts, options.level)
 
 
 def _arm_loss(scores: Scores, line: Line, loss_D: Array, p_adjusted: float, options: AttributeConfig) -> ArmLoss:
     p_value = _p_value(scores, line, loss_D, options)
-    p_adjusted = max(p_adjusted, p_value) if line.tested else np.nan
+    return _line_loss(line, p_value, max(p_adjusted, p_value) if line.tested else np.nan, options)
+
+
+def _line_loss(line: Line, p_value: float, p_adjusted: float, options: AttributeConfig) -> ArmLoss:
     low, high = line.bounds
     return ArmLoss(
         line.contrast.player,

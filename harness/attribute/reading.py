@@ -66,10 +66,10 @@ def _coefficients(arms: Sequence[str], game: Game, contrasts: Sequence[Contrast]
     return matrix_AE
 
 
-def mean_of_tasks(readings: Sequence[Reading]) -> Reading:
-    """The mean over a subset's tasks, each counted once."""
+def mean_of_tasks(readings: Sequence[Reading], weights: Sequence[float] = ()) -> Reading:
+    """The mean over tasks of a subset, each counted once, or by weights that sum to 1."""
     reasons = [f"{r.task}: {r.withheld}" for r in readings if r.withheld]
-    mean = _combined(readings, [1 / len(readings)] * len(readings))
+    mean = _combined(readings, weights or [1 / len(readings)] * len(readings))
     return replace(mean, subset=readings[0].subset, withheld="; ".join(reasons))
 
 

@@ -17,6 +17,7 @@ Either way what is written to a layer inside the `with` never reaches the model.
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -98,6 +99,16 @@ class Model:
     def all_sites(self) -> list[Site]:
         """Block sites, and embedding and head behind the layers that they stand before and after."""
         return [*self.sites, *find_extra_sites(self.module)[0]]
+
+    @property
+    def used_weights(self) -> dict[int, float]:
+        """By layer, the weights that a token passes: of experts only the chosen ones."""
+        chosen = getattr(self.config.get_text_config(), "num_experts_per_tok", None) or 1
+        experts = 1 + max((site.expert or 0 for site in self.sites), default=0)
+        used: dict[int, float] = defaultdict(float)
+        for site in self.sites:
+            used[site.layer] += site.weights * (1 if site.expert is None else chosen / experts)
+        return used
 
     @property
     def hidden_size(self) -> int:

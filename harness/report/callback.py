@@ -43,7 +43,8 @@ class SweepReport(Callback):
             self._remember(config)
         own = _folders_of_jobs(config)
         everything = {path.parent for folder in self.folders for path in folder.glob("*/result.json")}
-        if own and (len(self.folders) > 1 or everything - set(own)):
+        elsewhere = any(self.folders.keys().isdisjoint(folder.parents) for folder in own)
+        if own and (len(self.folders) > 1 or elsewhere or everything - set(own)):
             _write("report of this sweep", own, Path(config.hydra.sweep.dir))
         for folder in self.folders:
             _write(f"report of all runs in {folder.name}", [folder], folder)

@@ -13,7 +13,7 @@ from harness.report.effect_tables import effect_table, part_table
 from harness.report.loss_tables import arm_table, loss_scale
 from harness.report.markup import Cell, Column, Section, Table, amount, write_page
 from harness.report.numbers import number
-from harness.report.points import METRICS, panels, points, whole_tasks
+from harness.report.points import METRICS, is_control, panels, points, whole_tasks
 from harness.report.reading import READING
 from harness.report.rows import Row, distinct, grouped, records
 from harness.report.run_facts import facts_section, protocol_section, sites_section
@@ -34,7 +34,7 @@ def write_run_report(folder: Path) -> Path:
         subtitle=_subtitle(run),
         warning="" if run.status == DONE else f"{run.status}: {run.reason}",
         sections=sections,
-        footer="All numbers: report.csv, attribution.csv, sites.csv and items.parquet." if run.status == DONE else "",
+        footer="All numbers: the CSV files beside this page and items.parquet." if run.status == DONE else "",
     )
 
 
@@ -95,7 +95,7 @@ def _groups(run: Run, primary: str, margin: float) -> Section:
 
 def _sensitivity(run: Run) -> Section:
     """Which metric sees a loss best: a row a task and arm, a column a metric."""
-    rows = records(run.sensitivity) if len(run.sensitivity) else []
+    rows = [row for row in records(run.sensitivity) if not is_control(row["arm"])] if len(run.sensitivity) else []
     metrics = distinct(rows, "metric")
     columns = [Column("task"), Column("arm"), *(Column(metric, "number") for metric in metrics)]
     body = []

@@ -25,7 +25,9 @@ def write_sweep_report(folders: Sequence[Path], out: Path) -> Path:
     runs, out = in_order(find_runs([Path(folder) for folder in folders])), Path(out)
     out.mkdir(parents=True, exist_ok=True)
     frame = sweep_frame(runs)
-    said_once = frame["config"].mask(frame.duplicated("run_id"))  # kilobytes, the same in all rows of a run
+    said_once = frame["config"].mask(
+        frame.duplicated(["experiment", "run_id"])
+    )  # kilobytes, the same in all rows of a run
     write_table(frame.assign(config=said_once), out / "sweep.csv")
     return write_page(
         out / "report.html",

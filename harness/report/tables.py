@@ -6,7 +6,7 @@ method is `keep`, its precision and group size are empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,10 +42,7 @@ class Sheet:
     def report(self) -> pd.DataFrame:
         """report.csv: a row per arm x subset x task x metric x band."""
         rows = [row for results in self.results for row in self._rows(results)]
-        frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-        for name in set(WHOLE_NUMBERS) & set(frame):
-            frame[name] = frame[name].astype("Int64")
-        return frame
+        return as_report(rows)
 
     @cached_property
     def losses(self) -> dict[tuple[int, str], dict[str, ArmLoss]]:
@@ -114,7 +111,7 @@ class Sheet:
             return cells
         worse = cells["base_value"] - value if measure.higher_is_better else value - cells["base_value"]
         found = self.losses[id(measure), band].get(self.arms[arm].name)
-        return cells | (_loss_cells(found) if found else {"loss": worse})  # noise sets the floor and is not tested
+        return cells | (loss_cells(found) if found else {"loss": worse})  # noise sets the floor and is not tested
 
     def questions(self) -> pd.DataFrame:
         """questions.parquet: what is known of every item, whatever the arm."""
@@ -158,12 +155,19 @@ class Sheet:
         return pd.concat(frames, ignore_index=True)
 
 
+def as_report(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Rows in the columns of report.csv; whole numbers stay whole beside empty cells."""
+    frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    return frame.astype({name: "Int64" for name in WHOLE_NUMBERS if name in frame})
+
+
 def in_band(measure: Measure, band: str) -> np.ndarray:
     """Which items belong to a band; "" is all of them."""
     return np.array([band in ("", own) for own in measure.bands])
 
 
-def _loss_cells(found: ArmLoss) -> dict[str, Any]:
+def loss_cells(found: ArmLoss) -> dict[str, Any]:
+    """The inference columns of a row."""
     return {
         "loss": found.loss,
         "loss_lo": found.lo,

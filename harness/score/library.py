@@ -58,7 +58,7 @@ def find_tasks(config: EvalConfig, base: Path) -> list[Found]:
 
 def _found(subset: str, spec: str, base: Path) -> list[Found]:
     tasks = load(spec, base)
-    return [Found(subset, task, spec if len(tasks) > 1 else "") for task in tasks]
+    return [Found(subset, task, Path(spec).stem if len(tasks) > 1 else "") for task in tasks]
 
 
 def _check_limits(config: EvalConfig, tasks: Sequence[Any]) -> None:

@@ -55,3 +55,14 @@ def test_a_sweep_of_all_runs_in_its_folder_has_one_page(tmp_path, capsys):
     config = {"outputs": str(tmp_path), "experiment": "mine", "hydra": {"sweep": {"dir": str(sweep.path)}}}
     SweepReport().on_multirun_end(OmegaConf.create(config))
     assert not (sweep.path / "report.html").exists() and (tmp_path / "mine" / "report.html").is_file()
+
+
+def test_experiments_that_a_launcher_ran_elsewhere_have_the_sweeps_page(tmp_path, capsys):
+    sweep = Sweep(tmp_path / "sweeps" / "now")
+    sweep.begin([["a"], ["b"]])
+    for number, name in enumerate(("a", "b")):
+        write_run(tmp_path / name / "1")
+        sweep.end(number, Job("done", str(tmp_path / name / "1")))
+    config = {"outputs": str(tmp_path), "experiment": "run", "hydra": {"sweep": {"dir": str(sweep.path)}}}
+    SweepReport().on_multirun_end(OmegaConf.create(config))
+    assert len(pd.read_csv(sweep.path / "sweep.csv")) > 8 and "report of this sweep" in capsys.readouterr().out

@@ -53,6 +53,14 @@ def test_page_of_a_sweep(sweep):
     assert {"loss_bits_general-moby_dick.png", "group_size_knowledge-capitals.svg", "shares_general.svg"} <= names
 
 
+def test_a_sweeps_table_says_the_settings_of_a_run_once(sweep):
+    write_sweep_report([sweep], sweep)
+    table = pd.read_csv(sweep / "sweep.csv", dtype=str)
+    done = table[table["status"] == "done"]
+    assert len(done) > done["run_id"].nunique() == 4
+    assert (done["config"].notna() == ~done.duplicated("run_id")).all()
+
+
 def test_pages_are_the_same_when_made_again(sweep):
     first = write_sweep_report([sweep], sweep).read_bytes(), (sweep / "sweep.csv").read_bytes()
     assert (write_sweep_report([sweep], sweep).read_bytes(), (sweep / "sweep.csv").read_bytes()) == first
