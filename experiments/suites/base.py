@@ -37,7 +37,8 @@ def base_rows(folder: Path) -> pd.DataFrame:
     base = report[(report["arm"] == "base") & report["metric"].isin(METRICS)]
     keys = ["subset", "task", "band", "n_items", "n_documents"]
     wide = base.pivot_table(index=keys, columns="metric", values="value", sort=False).reset_index()
-    found = wide.dropna(subset=["acc"]).merge(chance(), on=["task", "band"], how="left")
+    found = wide.dropna(subset=["acc"]).merge(chance(), on=["task", "band"], how="inner")
+    found = found.drop_duplicates(["task", "n_items"])  # a band that is the whole task
     return found.assign(room=found["acc"] - found["chance"])
 
 
