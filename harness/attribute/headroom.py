@@ -2,7 +2,7 @@
 
 Headroom is the way from base to a model that knows nothing (uniform nll, chance accuracy). Past half of it losses
 saturate: an int2 FFN alone scored worse than uniform, and the interaction came out at -73 % of the total. And a task
-that base itself hardly masters has nothing to lose, in any metric.
+that base itself hardly masters has nothing to lose, in any metric: it is left out of its subset's mean as well.
 """
 
 from __future__ import annotations
@@ -28,10 +28,16 @@ def withheld(scores: Sequence[Scores], arms: Iterable[str]) -> list[str]:
         of_task.setdefault((one.subset, one.task), reason)
         of_task[one.subset, one.task] = of_task[one.subset, one.task] or reason
     return [
-        _near_chance([s for s in scores if (s.subset, s.task) == (one.subset, one.task)])
-        or (reason if np.isfinite(one.worst) else of_task[one.subset, one.task])
-        for one, reason in zip(scores, own, strict=True)
+        near or (reason if np.isfinite(one.worst) else of_task[one.subset, one.task])
+        for one, reason, near in zip(scores, own, near_chance(scores), strict=True)
     ]
+
+
+def near_chance(scores: Sequence[Scores]) -> list[str]:
+    """For each of the scores, in what its task's base is near chance; empty where it is not."""
+    tasks = dict.fromkeys((one.subset, one.task) for one in scores)
+    found = {task: _near_chance([one for one in scores if (one.subset, one.task) == task]) for task in tasks}
+    return [found[one.subset, one.task] for one in scores]
 
 
 def _near_chance(scores: Sequence[Scores]) -> str:

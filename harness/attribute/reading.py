@@ -35,6 +35,8 @@ class Reading:
     withheld: str = ""
     whole: bool = True
     across: bool = False  # between two subsets
+    near_chance: bool = False  # of a task that base hardly masters
+    note: str = ""
 
 
 def read(
@@ -69,13 +71,26 @@ def _coefficients(arms: Sequence[str], game: Game, contrasts: Sequence[Contrast]
 def mean_of_tasks(readings: Sequence[Reading], weights: Sequence[float] = ()) -> Reading:
     """The mean over tasks of a subset, each counted once, or by weights that sum to 1."""
     reasons = [f"{r.task}: {r.withheld}" for r in readings if r.withheld]
-    mean = _combined(readings, weights or [1 / len(readings)] * len(readings))
+    mean = replace(_combined(readings, weights or [1 / len(readings)] * len(readings)), near_chance=False)
     return replace(mean, subset=readings[0].subset, withheld="; ".join(reasons))
+
+
+def speaking_for(tasks: Sequence[Reading]) -> Reading:
+    """A subset's reading: of its only task, or the mean of those that base masters; the note names the others."""
+    if len(tasks) == 1:
+        return tasks[0]
+    known = [reading for reading in tasks if not reading.near_chance]
+    left_out = ", ".join(reading.task for reading in tasks if reading.near_chance)
+    if not known or not left_out:
+        return mean_of_tasks(tasks)
+    return replace(mean_of_tasks(known), note=f"without {left_out}: base is too near chance")
 
 
 def difference_of_subsets(first: Reading, second: Reading) -> Reading:
     """What the first subset loses more than the second: of losses, themselves differences from base."""
-    return replace(_combined([first, second], [1, -1]), subset=f"{first.subset}-{second.subset}", across=True)
+    notes = "; ".join(filter(None, [first.note, second.note]))
+    difference = _combined([first, second], [1, -1])
+    return replace(difference, subset=f"{first.subset}-{second.subset}", across=True, note=notes)
 
 
 def _combined(readings: Sequence[Reading], weights: Sequence[float]) -> Reading:

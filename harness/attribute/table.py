@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from harness.attribute.effects import Game, contrasts
-from harness.attribute.headroom import withheld
+from harness.attribute.headroom import near_chance, withheld
 from harness.attribute.lines import Line, corrected, lines_of
-from harness.attribute.reading import Reading, difference_of_subsets, mean_of_tasks, read
+from harness.attribute.reading import Reading, difference_of_subsets, read, speaking_for
 from harness.attribute.scores import Scores
 from harness.attribute.shares import Share, shares
 from harness.config import AttributeConfig
@@ -60,7 +60,8 @@ def attribute(
             raise UserError(f"{one.task}: no scores of arms {', '.join(absent)} of the design; score all arms together")
     reasons = withheld(scores, [arm for arm, players in game.coalitions.items() if players])
     single = [
-        replace(read(one, game, found, noise, options), withheld=why) for one, why in zip(scores, reasons, strict=True)
+        replace(read(one, game, found, noise, options), withheld=why, near_chance=bool(near))
+        for one, why, near in zip(scores, reasons, near_chance(scores), strict=True)
     ]
     readings = _with_subsets(single)
     groups = [lines_of(reading, found, options.level) for reading in readings]
@@ -98,7 +99,7 @@ def _with_subsets(single: Sequence[Reading]) -> list[Reading]:
             if reading.metric == metric:
                 subsets.setdefault(reading.subset, []).append(reading)
         several = [replace(r, whole=False) for tasks in subsets.values() if len(tasks) > 1 for r in tasks]
-        whole = [mean_of_tasks(tasks) if len(tasks) > 1 else tasks[0] for tasks in subsets.values()]
+        whole = [speaking_for(tasks) for tasks in subsets.values()]
         found += [*several, *whole, *(difference_of_subsets(a, b) for a, b in combinations(whole, 2))]
     return found
 
@@ -128,7 +129,7 @@ def _effect(line: Line, share: Share, p_adjusted: float, game: Game, options: At
         loss_per_gib_saved=line.value / (saved / 2**30) if saved else None,
         n_items=reading.items,
         n_documents=len(reading.documents),
-        reason="; ".join(filter(None, [contrast.note, line.unknown, share.reason])),
+        reason="; ".join(filter(None, [contrast.note, reading.note, line.unknown, share.reason])),
     )
 
 

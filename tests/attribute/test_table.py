@@ -124,6 +124,22 @@ def test_accuracy_near_chance_has_no_shares():
     assert one(rows(near, right_length), "alone", "ffn", metric="acc").reason == "no share: total not told from zero"
 
 
+def test_a_task_that_base_hardly_masters_is_left_out_of_its_subsets_mean():
+    def quiz(task, accuracy, loss):
+        rng = np.random.default_rng(1)
+        right = (rng.random((4, 400)) < np.array([accuracy, 0.3, 0.3, 0.3])[:, None]).astype(float)
+        acc = Scores("knowledge", task, "acc", list(LOSS), right, np.arange(400), True, worst=0.25)
+        return scores("knowledge", loss, task=task), acc
+
+    large = {arm: 9 * loss for arm, loss in LOSS.items()}
+    found = rows(*quiz("hard", 0.3, large), *quiz("known", 0.9, LOSS), *quiz("also", 0.9, LOSS))
+    of = {task: one(found, "total", "all", task=task, metric="nll") for task in ("hard", "known", "also", "all")}
+    assert (
+        of["all"].loss == pytest.approx((of["known"].loss + of["also"].loss) / 2) and of["hard"].loss > of["all"].loss
+    )
+    assert "without hard: base is too near chance" in of["all"].reason and of["hard"].reason == ""
+
+
 def test_headroom_is_inherited_by_metrics_that_know_no_worst_value():
     margin = replace(scores(), metric="margin", worst=float("nan"))
     assert one(rows(margin), "alone", "ffn").reason == ""
