@@ -58,11 +58,11 @@ def ours(config: RunConfig, model: Model, tasks: list[TaskItems]) -> tuple[np.nd
     return logp, time.perf_counter() - begun, sum(map(len, packs))
 
 
-def backend(config: RunConfig, model: Model) -> Any:
-    """lm-eval's HF backend on the same checkpoint, loaded by transformers alone: float32, batch 8."""
+def backend(config: RunConfig, model: Model, batch: int = 8) -> Any:
+    """lm-eval's HF backend on the same checkpoint, loaded by transformers alone, in float32."""
     module = AutoModelForCausalLM.from_pretrained(fetch(config.model), dtype=torch.float32).eval()
     hflm: Any = HFLM  # being registered hides its signature
-    return hflm(pretrained=module, tokenizer=model.tokenizer, batch_size=8, add_bos_token=False)
+    return hflm(pretrained=module, tokenizer=model.tokenizer, batch_size=batch, add_bos_token=False)
 
 
 def theirs(reference: Any, tasks: list[TaskItems]) -> tuple[np.ndarray, float, int]:
@@ -119,11 +119,12 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--each", action="store_true")
+    parser.add_argument("--batch", type=int, default=8, help="of lm-eval's side; 1 for long passages")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     config = settings(args.tasks, args.model, args.limit, args.shots)
     model = open_model(config.model)
-    tasks, reference = scored_tasks(config, model), backend(config, model)
+    tasks, reference = scored_tasks(config, model), backend(config, model, args.batch)
     for group in [[task] for task in tasks] if args.each else [tasks]:
         write(compared(config, model, group, reference), args.out)
 
