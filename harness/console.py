@@ -77,16 +77,12 @@ def show_preflight(lines: Mapping[str, str]) -> None:
 def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
     """Arms, their players, and every site with its scheme; like sites of neighbouring layers in one row."""
     out = console()
-    table = Table(title="arms")
-    for name in ("arm", "players", "sites", "weights"):
-        table.add_column(name, justify="right" if name in ("sites", "weights") else "left")
+    table = _table("arms", ["arm", "players"], ["sites", "weights"])
     for arm in arms:
         weights = sum(site.weights for site in arm.plan)
         table.add_row(arm.name, " ".join(sorted(arm.players)) or "none", str(len(arm.plan)), f"{weights:,}")
     out.print(table)
-    table = Table(title="sites")
-    for name in ("site", "shape", "method", "precision", "group", "symmetric", "range"):
-        table.add_column(name)
+    table = _table("sites", ["site", "shape", "method", "precision", "group", "symmetric", "range"], [])
     schemes = {s: c for arm in arms for s, c in arm.plan.items() if isinstance(c, Scheme)}
     for name, site, scheme in _alike(schemes):
         table.add_row(name, f"{site.out_features} x {site.in_features}", *_scheme_cells(scheme))
@@ -149,8 +145,8 @@ def _table(title: str, words: Sequence[str], figures: Sequence[str], leading: in
     """Columns of words to the left, of figures to the right; `leading` empty lines between rows."""
     look: dict[str, Any] = {"box": box.SIMPLE_HEAD, "collapse_padding": True, "pad_edge": False, "show_edge": False}
     table = Table(title=title, leading=leading, **look)
-    for name in words:
-        table.add_column(name)
+    for n, name in enumerate(words):
+        table.add_column(name, no_wrap=n == 0)
     for name in figures:
         table.add_column(name, justify="right")
     return table

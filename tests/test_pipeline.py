@@ -255,6 +255,7 @@ def test_progress_ends_where_it_was_said_to_end(tmp_path):
 @pytest.mark.case("B10")
 def test_plan_only_prints_arms_and_every_site_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pipeline, "score", None)
+    monkeypatch.setenv("COLUMNS", "80")
     rules = 'quant.overrides=[{match:"layers.*.ffn.gate",precision:int8},{match:"layers.0.ffn.*",group_size:32}]'
     outcome = run(composed("+exp=int4_split", *SMALL, rules, "harness.plan_only=true"), tmp_path)
     assert (outcome.status, outcome.folder) == ("planned", None)
