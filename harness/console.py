@@ -156,8 +156,8 @@ def _print_first_that_fits(*tables: Table) -> None:
     """The first table that needs no cell cut, else the last."""
     out = console()
     endless = out.options.update(max_width=10_000)
-    fits = [table for table in tables if out.measure(table, options=endless).maximum <= out.width]
-    out.print((fits or tables)[0 if fits else -1])
+    fits = (table for table in tables if out.measure(table, options=endless).maximum <= out.width)
+    out.print(next(fits, tables[-1]))
 
 
 def _signed(value: float, decimals: int) -> str:
@@ -177,9 +177,8 @@ def _loss_cells(row: Mapping[str, Any]) -> tuple[str, str]:
 def show_spreads(report: pd.DataFrame) -> None:
     """How far the losses of calibrated arms lie apart between calibration draws, where there are several."""
     found = [spread for spread in spreads(records(report)) if spread.metric in ATTRIBUTED]
-    table = Table(title="loss over calibration draws", box=box.SIMPLE_HEAD)
-    for name in ("subset", "task", "metric", "arm", "draws", "deviation", "least", "most"):
-        table.add_column(name, justify="left" if name in ("subset", "task", "metric", "arm") else "right")
+    words, figures = ["subset", "task", "metric", "arm"], ["draws", "deviation", "least", "most"]
+    table = _table("loss over calibration draws", words, figures)
     for one in found:
         figures = (f"{one.deviation:.4f}", f"{min(one.losses):+.4f}", f"{max(one.losses):+.4f}")
         table.add_row(one.subset, one.task, one.metric, one.arm, str(len(one.losses)), *figures)

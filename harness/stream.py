@@ -263,6 +263,7 @@ class Stream:
             for treatment, arms in self._split(trunk.arms, len(self.model.layers))
         ]
         ends.sort(key=lambda end: min(end[1]))  # base first: the others are compared with it
+        cost = head_cost(self.model) * len(ends)
         for b, batch in enumerate(batches):
             row = np.concatenate([np.full(len(pack.at), r) for r, pack in enumerate(batch)])
             at, target, slot = (np.concatenate([getattr(p, n) for p in batch]) for n in ("at", "target", "slot"))
@@ -274,7 +275,7 @@ class Stream:
                 own = np.flatnonzero((place_N >= n) & (place_N < n + len(places[0])))
                 hidden = [(way, arms, trunk.scored.hidden[b][places]) for way, arms, trunk in ends]
                 self._chunk(hidden, place_N[own] - n, target[own], slot[own], scores)
-                self.progress(round(head_cost(self.model) * len(places[0]) * len(ends)), "head")
+                self.progress(round(cost * len(places[0])), "head")
 
     def _chunk(
         self,

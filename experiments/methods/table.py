@@ -79,14 +79,8 @@ def table(rows: pd.DataFrame, task: str, metric: str) -> str:
     scored = rows[rows[f"{task}_{metric}_both_loss"].notna()]
     for one in scored.sort_values(["bits_per_weight", f"{task}_{metric}_both_loss"]).to_dict("records"):
         cells = [_cell(one, f"{task}_{metric}_{arm}") for arm in ARMS]
-        start = [
-            one["method"],
-            one["precision"],
-            one["group_size"],
-            one["range"],
-            one["options"],
-            f"{one['bits_per_weight']:.2f}",
-        ]
+        start = [one[name] for name in ("method", "precision", "group_size", "range", "options")]
+        start.append(f"{one['bits_per_weight']:.2f}")
         lines.append(f"| {' | '.join(map(str, [*start, *cells]))} |")
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.attribute.effects import Contrast, Game
 from harness.attribute.intervals import Array
-from harness.attribute.lines import Line, corrected, lines_of
+from harness.attribute.lines import Line, corrected, lines_of, uncorrected
 from harness.attribute.losses import difference_test
 from harness.attribute.reading import mean_of_tasks, read
 from harness.attribute.scores import Scores
@@ -59,8 +59,8 @@ def group_losses(
     adjusted = iter(corrected([line for lines in lines_by_group for line in lines], primary_metric=""))
     return [
         {
-            line.contrast.player: _line_loss(line, corrected([line], primary_metric="")[0], next(adjusted), options)
-            for line in lines
+            line.contrast.player: _line_loss(line, p_value, next(adjusted), options)
+            for line, p_value in zip(lines, uncorrected(lines), strict=True)
         }
         for lines in lines_by_group
     ]

@@ -130,12 +130,28 @@ def corrected(lines: Sequence[Line], primary_metric: str) -> list[float]:
     for n in tested:
         families[lines[n].family(primary_metric)].append(n)
     for members in families.values():
-        t_H = np.array([lines[n].value / lines[n].stderr for n in members])
-        freedom_H = np.array([lines[n].documents - 1 for n in members])
-        p_H = step_down(t_H, _resampled_t([lines[n] for n in members]), freedom_H)
+        p_H = step_down(*_tests([lines[n] for n in members]))
         for n, p in zip(members, p_H, strict=True):
             p_values[n] = float(p)
     return p_values
+
+
+def uncorrected(lines: Sequence[Line]) -> list[float]:
+    """p-value of each line by itself; NaN where nothing is tested."""
+    tested = [n for n, line in enumerate(lines) if line.tested]
+    p_values = [NAN] * len(lines)
+    if tested:
+        t_H, resampled_BH, freedom_H = _tests([lines[n] for n in tested])
+        for column, n in enumerate(tested):
+            alone = slice(column, column + 1)
+            p_values[n] = float(step_down(t_H[alone], resampled_BH[:, alone], freedom_H[alone])[0])
+    return p_values
+
+
+def _tests(lines: Sequence[Line]) -> tuple[Array, Array, Array]:
+    """What lines are tested by: t, t of every resample, degrees of freedom."""
+    t_H = np.array([line.value / line.stderr for line in lines])
+    return t_H, _resampled_t(lines), np.array([line.documents - 1 for line in lines])
 
 
 def _resampled_t(lines: Sequence[Line]) -> Array:

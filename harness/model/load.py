@@ -100,7 +100,7 @@ class Model:
         """Block sites, and embedding and head behind the layers that they stand before and after."""
         return [*self.sites, *find_extra_sites(self.module)[0]]
 
-    @property
+    @cached_property
     def used_weights(self) -> dict[int, float]:
         """By layer, the weights that a token passes: of experts only the chosen ones."""
         chosen = getattr(self.config.get_text_config(), "num_experts_per_tok", None) or 1

@@ -64,7 +64,8 @@ def _groups(results: Sequence[Results], work: Sequence[Scorable]) -> Iterator[Gr
         for name in () if task.is_text else filter(None, (task.group, ALL_TASKS)):
             named.setdefault((task.subset, name), []).append(own)
     for (subset, name), members in named.items():
-        twice = name == ALL_TASKS and any(members == own for key, own in named.items() if key != (subset, name))
+        others = [own for (where, other), own in named.items() if where == subset and other != name]
+        twice = name == ALL_TASKS and any(len(own) == len(members) for own in others)  # one name stands for all
         if len(members) > 1 and not twice:
             for measures in _shared(members):
                 yield from (Group(name, way, members, measures) for way in (BY_ITEM, BY_TASK))

@@ -85,7 +85,7 @@ def _losses(rows: Sequence[Row], speaking: Sequence[tuple], margin: float) -> Se
 def _groups(run: Run, primary: str, margin: float) -> Section:
     """Means over several tasks; the primary metric open, the others behind it."""
     intro = "Means over tasks: every item counts the same, or every task does."
-    by_metric = grouped(records(run.groups), "metric") if len(run.groups) else {}
+    by_metric = grouped(records(run.groups), "metric")
     shown = {
         str(name): _tables(list(grouped(own, "subset", "task").values()), margin) for (name,), own in by_metric.items()
     }
@@ -95,7 +95,7 @@ def _groups(run: Run, primary: str, margin: float) -> Section:
 
 def _sensitivity(run: Run) -> Section:
     """Which metric sees a loss best: a row a task and arm, a column a metric."""
-    rows = [row for row in records(run.sensitivity) if not is_control(row["arm"])] if len(run.sensitivity) else []
+    rows = [row for row in records(run.sensitivity) if not is_control(row["arm"])]
     metrics = distinct(rows, "metric")
     columns = [Column("task"), Column("arm"), *(Column(metric, "number") for metric in metrics)]
     body = []
