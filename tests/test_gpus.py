@@ -3,6 +3,7 @@
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -12,32 +13,46 @@ from harness import gpus
 from harness.gpus import gpu_count, one_gpu
 
 
+class Chosen(list):
+    def __init__(self):
+        super().__init__()
+        self.by_thread = {}
+
+    def add(self, number):
+        self.by_thread[threading.get_ident()] = number
+        self.append(number)
+
+
 @pytest.fixture
 def two(monkeypatch):
-    """Two GPUs that nobody else has; the list of those chosen."""
-    ids, chosen = [uuid.uuid4(), uuid.uuid4()], []
+    """Two GPUs that nobody else has; the list of those chosen, and each thread's last."""
+    ids, chosen = [uuid.uuid4(), uuid.uuid4()], Chosen()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda k: SimpleNamespace(uuid=ids[k]))
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.add)
     monkeypatch.setattr(gpus, "WAIT", 0.01)
     return chosen
 
 
 def test_jobs_at_once_get_one_each_and_a_third_waits(two):
-    both, at_work, most = threading.Barrier(2), [], []
+    """Whichever come first: two are at work on two GPUs before either goes on, and no GPU ever has two jobs."""
+    arrivals, both, lock, at_work, seen = count(), threading.Barrier(2, timeout=30), threading.Lock(), {}, []
 
-    def job(n):
+    def job(name):
         with one_gpu():
-            at_work.append(n)
-            most.append(len(at_work))
-            if n < 2:
-                both.wait()  # both are in at the same time
-            at_work.remove(n)
+            with lock:
+                order = next(arrivals)
+                at_work[name] = two.by_thread[threading.get_ident()]
+                seen.append(sorted(at_work.values()))
+            if order < 2:
+                both.wait()
+            with lock:
+                del at_work[name]
 
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(job, range(3)))
-    assert sorted(two[:2]) == [0, 1] and two[2] in (0, 1)
-    assert max(most) == 2
+        list(pool.map(job, "abc"))
+    assert seen[1] == [0, 1]  # the second did not wait
+    assert len(seen) == 3 and all(len(gpus) == len(set(gpus)) for gpus in seen)  # the third did
 
 
 def test_a_gpu_is_let_go_when_its_job_fails(two):
