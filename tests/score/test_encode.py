@@ -45,10 +45,10 @@ class Reference(TemplateLM):
         return [(context, answer) for _, context, answer in requests]
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
-        raise NotImplementedError
+        raise AssertionError("only log-likelihoods are asked of it")
 
     def generate_until(self, requests, disable_tqdm=False):
-        raise NotImplementedError
+        raise AssertionError("only log-likelihoods are asked of it")
 
     def pair(self, context, answer):
         request = type("Request", (), {"args": (context, answer)})
