@@ -24,7 +24,7 @@ Letters: B resamples, D documents, E estimates (columns).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -42,20 +42,38 @@ NO_SPREAD = 1e-12  # standard errors below are rounding, relative to 1 + |estima
 class Estimates:
     """Estimates, how documents move them, and their resampled copies (as differences from the estimates).
 
-    `influence` holds [D, E] per set of documents, under a key that is equal for equal sets: that is how estimates
-    from two tasks know whether they share documents.
+    `influence` holds [D, E] per set of documents, under a key that is equal for equal sets, and `labels` the names of
+    its documents: that is how estimates from two tasks know which documents they share. `drawn` is the influence that
+    the resamples follow: equal sets are drawn together, others apart.
     """
 
     estimate_E: Array
     influence: dict[str, Array]
+    labels: dict[str, Sequence[str]]
+    drawn: dict[str, Array]
     delta_BE: Array
     stderr_BE: Array
     freedom_E: Array  # degrees of freedom of Student's t
 
     @cached_property
+    def shared_LE(self) -> Array:  # noqa: N802
+        """The influence of every document, from whichever sets it is in: one row a label."""
+        if len(self.influence) == 1:
+            return next(iter(self.influence.values()))
+        known, row = np.unique(np.concatenate([self.labels[key] for key in self.influence]), return_inverse=True)
+        shared_LE = np.zeros((len(known), len(self.estimate_E)))
+        np.add.at(shared_LE, row, np.concatenate(list(self.influence.values())))
+        return shared_LE
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a document is in several sets."""
+        return len(self.shared_LE) < sum(map(len, self.influence.values()))
+
+    @cached_property
     def stderr_E(self) -> Array:  # noqa: N802
         """Jackknife standard errors."""
-        return np.sqrt(np.sum([(u_DE**2).sum(0) for u_DE in self.influence.values()], axis=0))
+        return np.sqrt((self.shared_LE**2).sum(0))
 
     @property
     def varies_E(self) -> NDArray[np.bool_]:  # noqa: N802
@@ -64,7 +82,7 @@ class Estimates:
 
     def covariance(self, first: int, second: int) -> float:
         """Jackknife covariance of two estimates."""
-        return float(sum(u_DE[:, first] @ u_DE[:, second] for u_DE in self.influence.values()))
+        return float(self.shared_LE[:, first] @ self.shared_LE[:, second])
 
 
 def estimate(numer_DE: Array, weight_D: Array, labels: Sequence[str], resamples: int, seed: int) -> Estimates:
@@ -84,7 +102,8 @@ def estimate(numer_DE: Array, weight_D: Array, labels: Sequence[str], resamples:
         count_BD = _multiplicities(rows.stop - start, documents, rng)
         delta_BE[rows], stderr_BE[rows] = _copies(count_BD, residual_DE, weight_D, leverage_D)
     freedom_E = np.full(numer_DE.shape[1], documents - 1.0)
-    return Estimates(estimate_E, {key: influence_DE}, delta_BE, stderr_BE, freedom_E)
+    own = {key: influence_DE}
+    return Estimates(estimate_E, own, {key: labels}, own, delta_BE, stderr_BE, freedom_E)
 
 
 def _copies(count_BD: Array, residual_DE: Array, weight_D: Array, leverage_D: Array) -> tuple[Array, Array]:
@@ -101,17 +120,16 @@ def _copies(count_BD: Array, residual_DE: Array, weight_D: Array, leverage_D: Ar
 def combine(parts: Sequence[Estimates], coefficients: Sequence[float]) -> Estimates:
     """A linear combination of estimates from several tasks, column by column.
 
-    Influences of equal document sets add up before they are squared, so sharing documents is accounted for; in the
-    resamples it is by the same factor. Degrees of freedom: Satterthwaite (Biometrics 2, 1946).
+    Influences of a document add up before they are squared, whichever tasks it is in, so sharing documents is accounted
+    for. Resamples draw equal sets together; where sets overlap in part they were drawn apart, and the copies and their
+    errors are brought to the scale that sharing gives. Degrees of freedom: Satterthwaite (Biometrics 2, 1946).
     """
     terms = list(zip(coefficients, parts, strict=True))
-    influence: dict[str, Array] = {}
-    for c, part in terms:
-        for key, u_DE in part.influence.items():
-            influence[key] = influence[key] + c * u_DE if key in influence else c * u_DE
     whole = Estimates(
         np.sum([c * part.estimate_E for c, part in terms], axis=0),
-        influence,
+        _summed((c, part.influence) for c, part in terms),
+        {key: names for part in parts for key, names in part.labels.items()},
+        _summed((c, part.drawn) for c, part in terms),
         np.sum([c * part.delta_BE for c, part in terms], axis=0),
         np.sqrt(np.sum([(c * part.stderr_BE) ** 2 for c, part in terms], axis=0)),
         np.ones(len(parts[0].freedom_E)),
@@ -120,9 +138,28 @@ def combine(parts: Sequence[Estimates], coefficients: Sequence[float]) -> Estima
     freedom_PE = np.array([part.freedom_E for _, part in terms])
     apart_E = np.where(variance_PE.sum(0) > 0, variance_PE.sum(0), 1.0)
     spread_E = ((variance_PE / apart_E) ** 2 / freedom_PE).sum(0)
-    most = sum(len(u_DE) - 1 for u_DE in influence.values())  # sharing documents adds none
+    sizes = [len(u_DE) for u_DE in whole.influence.values()]
+    most = max(len(whole.shared_LE) - len(sizes), max(sizes) - 1)  # sharing documents adds none
     freedom_E = np.minimum(1 / np.where(spread_E > 0, spread_E, 1 / freedom_PE.min(0)), most)
-    return replace(whole, stderr_BE=whole.stderr_BE * whole.stderr_E / np.sqrt(apart_E), freedom_E=freedom_E)
+    whole = replace(whole, stderr_BE=whole.stderr_BE * whole.stderr_E / np.sqrt(apart_E), freedom_E=freedom_E)
+    return _as_shared(whole) if whole.overlaps else whole
+
+
+def _summed(terms: Iterable[tuple[float, dict[str, Array]]]) -> dict[str, Array]:
+    """A linear combination of influences, set by set."""
+    total: dict[str, Array] = {}
+    for c, influence in terms:
+        for key, u_DE in influence.items():
+            total[key] = total[key] + c * u_DE if key in total else c * u_DE
+    return total
+
+
+def _as_shared(whole: Estimates) -> Estimates:
+    """Resamples drawn as if sets had no document in common, stretched to the spread that they have together."""
+    drawn_E = np.sqrt(np.sum([(u_DE**2).sum(0) for u_DE in whole.drawn.values()], axis=0))
+    stretch_E = whole.stderr_E / np.where(drawn_E > 0, drawn_E, 1.0)
+    drawn = {key: stretch_E * u_DE for key, u_DE in whole.drawn.items()}
+    return replace(whole, drawn=drawn, delta_BE=stretch_E * whole.delta_BE)
 
 
 def studentized(estimates: Estimates) -> Array:

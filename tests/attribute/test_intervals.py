@@ -124,6 +124,46 @@ def test_combination_over_the_same_documents_knows_that_they_are_the_same():
     assert interval(apart, 0.95)[1] == pytest.approx(interval(direct, 0.95)[1], abs=0.01)
 
 
+def test_combination_over_documents_shared_in_part_knows_which_they_are():
+    """By brute force: the jackknife leaves a document out of both tasks; the truth is the spread over new worlds."""
+    rng = np.random.default_rng(0)
+    names = [f"d{n:03}" for n in range(200)]
+    first, second = names[:150], names[20:]
+
+    def world():
+        world_D = 0.8 * rng.normal(size=200)
+        return [world_D[n : n + len(own)] + 0.6 * rng.normal(size=len(own)) for n, own in ((0, first), (20, second))]
+
+    true = {sign: np.std([a.mean() + sign * b.mean() for a, b in (world() for _ in range(4000))]) for sign in (1, -1)}
+    one, two = world()
+    parts = [draws(one[:, None], labels=first), draws(two[:, None], labels=second)]
+    for sign in (1, -1):
+        found = combine(parts, [1, sign])
+        without = [
+            np.mean([x for x, n in zip(one, first, strict=True) if n != name])
+            + sign * np.mean([x for x, n in zip(two, second, strict=True) if n != name])
+            for name in names
+        ]
+        jackknife = np.sqrt(199 / 200 * ((np.array(without) - found.estimate_E[0]) ** 2).sum())
+        assert found.stderr_E[0] == pytest.approx(jackknife, rel=0.005)
+        assert found.stderr_E[0] == pytest.approx(true[sign], rel=0.15)
+        assert found.delta_BE.std() == pytest.approx(found.stderr_E[0], rel=0.05)
+        assert critical(found, 0.95)[0] == pytest.approx(1.97, rel=0.05)
+        assert found.freedom_E[0] <= 198
+    assert combine(parts, [1, 1]).stderr_E[0] > 1.15 * np.hypot(*(part.stderr_E[0] for part in parts))
+
+
+def test_differences_of_combinations_keep_what_is_shared():
+    rng = np.random.default_rng(1)
+    names = [f"d{n:02}" for n in range(60)]
+    sets = (names[:40], names[20:], names[10:50])
+    parts = [draws(rng.normal(size=(len(own), 1)), labels=own) for own in sets]
+    nested = combine([combine(parts[:2], [0.5, 0.5]), parts[2]], [1, -1])
+    flat = combine(parts, [0.5, 0.5, -1])
+    assert nested.stderr_E == pytest.approx(flat.stderr_E)
+    assert nested.delta_BE.std() == pytest.approx(nested.stderr_E[0], rel=0.05)
+
+
 def test_combination_of_equal_estimates_leaves_nothing_to_tell():
     part = draws(np.random.default_rng(0).normal(size=(30, 2)) * [1, 0])
     nothing = combine([part, part], [1, -1])
