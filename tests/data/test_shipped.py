@@ -38,10 +38,19 @@ def test_the_first_sixty_are_a_fair_cut(task):
     assert max(bands.values()) - min(bands.values()) <= 1
 
 
-@pytest.mark.parametrize("task", ["city_country", "wikidata", "grammar"])
+@pytest.mark.parametrize("task", ["city_country", "wikidata", "grammar", "adjective_order", "everyday_physics"])
 def test_three_hundred_items_a_band(task):
     bands = Counter(item.band for item in load_items(DATA / "suites" / f"{task}.jsonl"))
     assert min(bands.values()) >= 300
+
+
+@pytest.mark.parametrize(
+    ("task", "n_rows", "sha256"),
+    [("adjective_order", 846, "b3ef994646657e25"), ("everyday_physics", 87, "d42134e7fdf2e4ec")],
+)
+def test_rows_that_results_were_recorded_with_stay_first(task, n_rows, sha256):
+    rows = (DATA / "suites" / f"{task}.jsonl").read_bytes().splitlines(keepends=True)
+    assert hashlib.sha256(b"".join(rows[:n_rows])).hexdigest()[:16] == sha256
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -51,7 +60,7 @@ def test_the_place_of_the_right_answer_tells_nothing(task):
     assert all(abs(places[i] - len(items) / 4) <= 3.5 * (len(items) * 3 / 16) ** 0.5 for i in range(4))
 
 
-@pytest.mark.parametrize("task", ["city_country", "country_currency", "entity_class", "wikidata"])
+@pytest.mark.parametrize("task", ["city_country", "country_currency", "entity_class", "wikidata", "everyday_physics"])
 def test_knowing_only_which_answers_are_common_is_hardly_better_than_chance(task):
     items = load_items(DATA / "suites" / f"{task}.jsonl")
     for band in {item.band for item in items}:

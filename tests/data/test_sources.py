@@ -4,9 +4,10 @@ import random
 
 import pytest
 
+from harness.data.items import read_tsv
 from harness.data.sources import grammar
 from harness.data.sources.adjectives import KINDS, adjective_order
-from harness.data.sources.everyday import everyday_physics
+from harness.data.sources.everyday import TABLE, everyday_physics, read_kinds
 from harness.data.sources.prose import documents
 from harness.data.sources.wikidata import relation_of
 from harness.data.sources.wordnet import plain_name, speaks_of
@@ -28,6 +29,33 @@ def test_everyday_answers_are_of_one_kind():
     items = everyday_physics()
     right = {band: {i.choices[i.gold] for i in items if i.band == band} for band in ("tool", "material", "effect")}
     assert all(set(item.choices) <= right[item.band] for item in items)
+
+
+def test_no_wrong_everyday_ending_is_of_a_kind_that_fits():
+    kinds, rows = read_kinds(), {row["query"]: row for row in read_tsv(TABLE) if row["batch"] == "second"}
+    second = [item for item in everyday_physics() if item.query in rows]
+    assert len(second) == len(rows) > 900
+    for item in second:
+        row = rows[item.query]
+        assert item.choices[item.gold] == row["answer"]
+        fits = kinds[item.band, row["answer"]] | set(row["also"].split())
+        assert not any(kinds[item.band, choice] & fits for choice in item.choices if choice != row["answer"])
+
+
+def test_every_kind_that_a_question_names_is_one_of_its_band():
+    known = {band: set() for band in ("tool", "material", "effect")}
+    for (band, _), kinds in read_kinds().items():
+        known[band] |= kinds
+    assert all(set(row["also"].split()) <= known[row["band"]] for row in read_tsv(TABLE))
+
+
+def test_everyday_questions_on_one_tool_or_effect_share_a_document():
+    for band, one_an_ending in (("tool", True), ("effect", True), ("material", False)):
+        items = [item for item in everyday_physics() if item.band == band]
+        endings, queries = {i.choices[i.gold] for i in items}, {i.query for i in items}
+        assert len(queries) == len(items)
+        assert len({i.document for i in items}) == len(endings if one_an_ending else queries)
+        assert {i.document for i in items} <= queries
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,6 +4,9 @@ English puts adjectives before a noun in the order opinion, size, age, colour, o
 Comprehensive Grammar of the English Language, section 7.45; Scontras, Degen & Goodman 2017 on why). The wrong phrase
 is the right one with two of its adjectives exchanged, so the two hold the same words and nearly the same tokens: plain
 accuracy is fair. The band is the number of adjectives; the document is the noun. Words and templates are our own.
+
+Results were recorded with the first nouns alone: their questions stay as they were and come first; the further nouns
+bring every band above 300.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ picture poster book notebook envelope pen pencil stamp coin medal trophy flag ba
 tower castle temple fountain bed pillow blanket curtain carpet rug sofa stool cradle trunk suitcase bag purse wallet
 tray jug kettle pot pan oven stove cupboard cabinet chest buckle hook key lock chain pipe flask mug teapot pitcher
 birdcage telescope compass camera radio telephone typewriter"""
+MORE_NOUNS = """tractor canoe raft guitar harp trombone pillar bookcase dresser wardrobe teacup saucer lampshade
+doorknob mailbox birdhouse dollhouse sword shield spear necktie vest skirt apron cape slipper goblet ladle sundial
+windmill"""
 CARRIERS = ("She pointed at the", "He was proud of the", "They asked about the", "Everybody looked at the")
 BANDS = {"two": 2, "three": 3, "four": 4}
 ITEMS_PER_NOUN = 2  # and band
@@ -35,12 +41,15 @@ ITEMS_PER_NOUN = 2  # and band
 
 def adjective_order() -> list[Item]:
     """Two phrases a question, every noun twice in every band."""
-    rng = random.Random("adjective_order")
-    return interleave(_band_items(rng, band, n) for band, n in BANDS.items())
+    return [*_batch("adjective_order", NOUNS.split()), *_batch("adjective_order, more nouns", MORE_NOUNS.split())]
 
 
-def _band_items(rng: random.Random, band: str, n_adjectives: int) -> list[Item]:
-    nouns = NOUNS.split()
+def _batch(seed: str, nouns: list[str]) -> list[Item]:
+    rng = random.Random(seed)
+    return interleave(_band_items(rng, nouns, band, n) for band, n in BANDS.items())
+
+
+def _band_items(rng: random.Random, nouns: list[str], band: str, n_adjectives: int) -> list[Item]:
     rounds = [rng.sample(nouns, len(nouns)) for _ in range(ITEMS_PER_NOUN)]
     return [_item(rng, noun, band, n_adjectives) for shuffled in rounds for noun in shuffled]
 
