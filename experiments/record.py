@@ -3,7 +3,7 @@
     python experiments/record.py outputs/int4_split/RUN_ID experiments/ffn_share
 
 Writes report.csv (its column `config` once, as config.json), attribution.csv and pictures into the folder, and prints
-Markdown tables of losses and shares.
+Markdown tables of losses, shares and claimed shares (`attribute.claims`).
 """
 
 from __future__ import annotations
@@ -43,20 +43,31 @@ def _cell(row: dict) -> str:
 
 
 def shares(effects: pd.DataFrame) -> str:
-    """A Markdown table: every player's alone, restored, mean and share, for nll and KL."""
+    """A Markdown table: every player's alone, restored, mean, share and mean loss by weight, for nll and KL."""
     rows = effects[effects["metric"].isin(ATTRIBUTED)].to_dict("records")
     parts: dict[tuple, dict[str, dict]] = {}
     for row in rows:
         parts.setdefault((row["subset"], row["task"], row["metric"], row["player"]), {})[row["kind"]] = row
-    lines = ["| subset | task | metric | player | alone | restored | mean (Shapley) | share |", "|---" * 8 + "|"]
+    head = "| subset | task | metric | player | alone | restored | mean (Shapley) | share | per 10^9 weights |"
+    lines = [head, "|---" * 9 + "|"]
     for key, kinds in parts.items():
         if "shapley" in kinds:
             mean, (alone, restored) = kinds["shapley"], (kinds.get(k, {}).get("loss") for k in ("alone", "restored"))
             pair = " | ".join("" if v is None else f"{v:+.4f}" for v in (alone, restored))
-            lines.append(
-                f"| {' | '.join(map(str, key))} | {pair} | {_interval(mean, 'loss', 'lo', 'hi')} | {_share(mean)} |"
-            )
+            share = f"{_share(mean)} | {mean['loss_per_gweight']:.2f}"
+            lines.append(f"| {' | '.join(map(str, key))} | {pair} | {_interval(mean, 'loss', 'lo', 'hi')} | {share} |")
     return "\n".join(lines)
+
+
+def claims(effects: pd.DataFrame) -> str:
+    """A Markdown table: a player's part minus a claimed share of the total, for nll and KL; empty without claims."""
+    rows = effects[effects["metric"].isin(ATTRIBUTED) & (effects["kind"] == "contrast")].to_dict("records")
+    lines = ["| subset | task | metric | player | part minus claimed share | verdict |", "|---" * 6 + "|"]
+    for row in rows:
+        where = " | ".join(row[name] for name in ("subset", "task", "metric", "player"))
+        verdict = row["verdict"] if pd.notna(row["verdict"]) else ""
+        lines.append(f"| {where} | {_interval(row, 'loss', 'lo', 'hi')} | {verdict} |")
+    return "\n".join(lines) if rows else ""
 
 
 def _interval(row: dict, value: str, low: str, high: str) -> str:
@@ -82,7 +93,8 @@ def main() -> None:
     draw_all(effects, folder)
     print(losses(read_report(folder / "report.csv")))
     print()
-    print(shares(read_report(folder / "attribution.csv")))
+    attribution = read_report(folder / "attribution.csv")
+    print(shares(attribution), claims(attribution), sep="\n\n")
 
 
 if __name__ == "__main__":
