@@ -1,6 +1,7 @@
 """Arms that are no coalition of the design but tell what its losses mean.
 
-noise.0 ..        every block weight moved by at most half a bfloat16 step: the floor below which a loss is nothing
+noise.0 ..        every block weight moved by at most half a bfloat16 step (in bfloat16, one in twelve by a whole one):
+                  the floor below which a loss is nothing
 matched.ffn ..    each block disturbed alone, to the same relative weight error: sensitivity without size of error
 random.0 ..       random sites of about as many weights as the smaller block, quantized: size without place
 spliced           the weights of `ffn` and of `attention` put together. Where each arm calibrates on its own

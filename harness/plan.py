@@ -31,8 +31,9 @@ from harness.supported import check_scheme, is_live, needs_inputs, wants_inputs
 class Noise:
     """No quantization but a seeded disturbance of a matrix: what any change of the weights does at least.
 
-    `relative` 0: every weight moves by uniform at most half a bfloat16 step. Else Gaussian noise of that relative
-    Frobenius norm, to compare blocks at equal weight error.
+    `relative` 0: every weight moves by uniform at most half a bfloat16 step; in bfloat16, which holds no half steps,
+    one in twelve moves by a whole one (harness.weigh). Else Gaussian noise of that relative Frobenius norm, to compare
+    blocks at equal weight error.
     """
 
     seed: int

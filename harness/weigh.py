@@ -160,10 +160,25 @@ def disturbed(w_OI: Tensor, noise: Noise, name: str) -> Tensor:
         noise_OI = torch.randn(w_OI.shape, generator=generator).to(w_OI.device)
         noise_OI *= noise.relative * w_OI.float().norm() / noise_OI.norm()
     else:
-        exponent_OI = torch.frexp(w_OI.float()).exponent.cpu()
-        step_OI = torch.ldexp(torch.ones(w_OI.shape), exponent_OI - 8)  # 8 significant bits
-        noise_OI = ((torch.rand(w_OI.shape, generator=generator) - 0.5) * step_OI).to(w_OI.device)
+        noise_OI = _within_half_a_step(w_OI, generator).to(w_OI.device)
     return (w_OI.float() + noise_OI).to(w_OI.dtype)
+
+
+def _within_half_a_step(w_OI: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform within half a bfloat16 step of each weight, on the CPU.
+
+    bfloat16 itself holds nothing between its steps, and would round all but a few weights back to where they were.
+    There a weight moves by a whole step, up or down with probability 1/24 each: the same variance, a twelfth of the
+    step's square. (The step is the one above the weight; below a power of two it is two of the grid's.)
+    """
+    exponent_OI = torch.frexp(w_OI.float()).exponent.cpu()
+    step_OI = torch.ldexp(torch.ones(w_OI.shape), exponent_OI - 8)  # 8 significant bits
+    if w_OI.dtype is not torch.float32:  # there a zero moves as 0.5 does: so it was in runs that are on record
+        step_OI[w_OI.cpu() == 0] = 0
+    drawn_OI = torch.rand(w_OI.shape, generator=generator) - 0.5
+    if w_OI.dtype is torch.bfloat16:
+        drawn_OI = (drawn_OI.abs() > 11 / 24) * drawn_OI.sign()
+    return drawn_OI * step_OI
 
 
 def _facts(
