@@ -61,8 +61,9 @@ class ContextTask:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of all token ids."""
-        return digest([(s.tokens, s.start) for s in self.sequences])
+        """Hash of all token ids, and of what turns their scores into rows."""
+        facts = [(len(item.choices), item.gold, item.document, item.band) for item in self.items]
+        return digest([[(s.tokens, s.start) for s in self.sequences], facts])
 
     def results(self, scores: Scores) -> Results:
         """Accuracy, nll, margin and KL by item."""

@@ -111,8 +111,9 @@ class TextWindows:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the windows' token ids and documents."""
-        return digest([[(s.tokens, s.start) for s in self.sequences], self.documents])
+        """Hash of the windows' token ids and documents, and of the whole text, whose words are counted."""
+        windows = [(s.tokens, s.start) for s in self.sequences]
+        return digest([windows, self.documents, self.data_hash, self.tokens_per_word])
 
     def _protocol(self) -> dict[str, Any]:
         protocol = asdict(self.config) | {"unit": "token", "windows": len(self.sequences)}

@@ -11,6 +11,8 @@ answer (the first, where there are several) after the same prompt, so that such 
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,7 @@ from harness.score.choices import PROTOCOL, Choices
 from harness.score.encode import Encoder
 from harness.score.examples import Prompting
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
+from harness.score.own_code import own_code
 from harness.score.questions import Question
 from harness.stream import Scores
 
@@ -39,7 +42,8 @@ OURS = ("nll", "kl", "margin", "prob")
 LOWER_IS_BETTER = ("nll", "kl")
 TEMPLATE = (
     "doc_to_text", "doc_to_target", "doc_to_choice", "description", "target_delimiter", "fewshot_delimiter",
-    "num_fewshot", "fewshot_split", "output_type", "repeats", "generation_kwargs", "filter_list",
+    "num_fewshot", "fewshot_split", "output_type", "repeats", "generation_kwargs", "filter_list", "metric_list",
+    "process_results",
 )  # fmt: skip
 WRITES = "generate_until"
 
@@ -229,10 +233,9 @@ class TaskItems:
     @property
     def fingerprint(self) -> str:
         """Hash of prompts, data, token ids, and of what turns their scores into rows."""
-        metrics = [m.get("metric") for m in self.task.config.metric_list or []]
         facts = [(q.document, q.band, q.popularity) for q in self.questions]
         tokens = [(s.tokens, s.start) for s in self.sequences]
-        return digest([self._data_hash(), self._template_hash(), tokens, facts, list(map(str, metrics))])
+        return digest([self._data_hash(), self._template_hash(), tokens, facts, own_code(self.task)])
 
     def _protocol(self) -> dict[str, Any]:
         return {
@@ -254,4 +257,6 @@ class TaskItems:
     def _template_hash(self) -> str:
         config = self.task.dump_config()
         dress = self.prompting.dress(self.encoder.tokenizer)
-        return digest([{k: config.get(k) for k in TEMPLATE}, self.prompting.sampler or "default", dress])
+        template = json.dumps({k: config.get(k) for k in TEMPLATE}, sort_keys=True, default=str)
+        template = re.sub(r" at 0x[0-9a-f]+", "", template)  # where a function with bound arguments lies in memory
+        return digest([template, self.prompting.sampler or "default", dress])
