@@ -90,8 +90,15 @@ class TaskItems:
     def _reference(self, question: Question) -> str:
         """The answer that a text is compared with, or the first of them."""
         target = self.task.doc_to_target(question.doc)
+        target = target[0] if isinstance(target, list) else target
+        if self.task.config.doc_to_choice is not None and isinstance(target, int):  # lm-eval then means a choice
+            choices = self.task.doc_to_choice(question.doc)
+            if not 0 <= target < len(choices):
+                where = f"{self.name}, item {question.item}"
+                raise UserError(f"{where}: right answer {target} is not among {len(choices)} choices.")
+            target = choices[target]
         delimiter = "" if self.prompting.chat_template else self.task.config.target_delimiter
-        return f"{delimiter}{target[0] if isinstance(target, list) else target}"
+        return f"{delimiter}{target}"
 
     def results(self, scores: Scores) -> Results:
         """The task's own metrics, and ours beside them."""

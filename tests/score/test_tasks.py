@@ -7,6 +7,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 
 from harness.config import BosUse, EvalConfig, Sampler
+from harness.errors import UserError
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.load import Model, open_model
 from harness.pipeline import score
@@ -224,6 +225,26 @@ def test_items_documents_and_bands_come_from_the_rows(choices):
         assert list(measure.items) == [str(n) for n in range(6)]
         assert list(measure.documents) == [row["topic"] for row in ROWS]
         assert list(measure.bands) == [str(row["gold"]) for row in ROWS]
+
+
+@pytest.mark.parametrize("target", ["gold", "{{[gold]}}", "{{choices[gold]}}"])
+def test_the_reference_of_a_task_that_writes_is_the_choice_that_its_target_counts(tmp_path, module, target):
+    """lm-eval compares what is written with `doc_to_choice(doc)[target]`; a target in words it cannot take."""
+    writes = {"output_type": "generate_until", "generation_kwargs": {"until": ["."], "max_gen_toks": 4}}
+    spec = write_task(tmp_path, **writes, doc_to_target=target, metric_list=[{"metric": "exact_match"}])
+    (task,) = gather(find(settings(spec), tmp_path), settings(spec), Model.from_module(module, byte_tokenizer()))
+    for question, sequence in zip(task.questions, task.sequences, strict=True):
+        want = f" {question.doc['choices'][question.doc['gold']]}"
+        assert byte_tokenizer().decode(sequence.tokens[sequence.start :]) == want
+
+
+def test_a_reference_beyond_the_choices_is_told_before_anything_is_scored(tmp_path, module):
+    writes = {"output_type": "generate_until", "generation_kwargs": {"until": ["."], "max_gen_toks": 4}}
+    spec = write_task(
+        tmp_path, rows=[ROWS[0], ROWS[1] | {"gold": 3}], **writes, metric_list=[{"metric": "exact_match"}]
+    )
+    with pytest.raises(UserError, match="own, item 1: right answer 3 is not among 3 choices"):
+        gather(find(settings(spec), tmp_path), settings(spec), Model.from_module(module, byte_tokenizer()))
 
 
 @pytest.mark.case("F7")
