@@ -63,8 +63,9 @@ def check_materialize(model: Model, arms: Sequence[Arm], calib: CalibConfig) -> 
 
 
 def _statistics(arm: Arm, calibration: Calibration | None, index: int, layer: nn.Module) -> dict[int, Any]:
-    """By draw, for a layer of an arm that looks at inputs."""
-    if calibration is None or not arm.calibrated or not arm.treatment(index):
+    """By draw, for a layer of an arm that looks at inputs. Embedding and head have none."""
+    inside = 0 <= index < len(calibration.model.layers) if calibration else False
+    if calibration is None or not inside or not arm.calibrated or not arm.treatment(index):
         return {}
 
     def absent() -> None:

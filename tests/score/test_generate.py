@@ -129,6 +129,17 @@ def test_a_calibrated_arm_writes_with_the_statistics_that_scoring_left(tmp_path,
     assert np.isfinite(items["value"]).all() and json.loads((folder / "result.json").read_text())["status"] == "done"
 
 
+def test_embedding_and_head_are_written_with_beside_a_block_that_is_calibrated(tmp_path, asked):
+    """Outside the layers there are no statistics, and none are looked for."""
+    spec, _, _ = asked
+    more = ("quant.ffn.method=gptq", "quant.head.method=rtn", "quant.embedding.method=rtn", "design.arms=all")
+    small = ("calib.samples=4", "calib.length=32", f"eval.knowledge=[{spec}]")
+    folder = run(composed(*SPLIT, *more, *small), tmp_path).folder
+    assert folder is not None
+    items = pd.read_parquet(folder / "items.parquet")
+    assert np.isfinite(items["value"]).all() and items["arm"].nunique() > 4
+
+
 @pytest.mark.case("F1")
 @pytest.mark.case("F15")
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
