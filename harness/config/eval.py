@@ -83,7 +83,7 @@ class EvalConfig:
     perplexity: PerplexityConfig = field(default_factory=PerplexityConfig)
     context_suite: ContextSuiteConfig = field(default_factory=ContextSuiteConfig)
     limit: int | None = None  # questions a task, the first ones
-    num_fewshot: int | None = None
+    num_fewshot: int | None = None  # as in lm-eval not for a task whose own file says 0; task_options is
     sampler: Sampler | None = None
     chat_template: bool = False  # prompts in the dress of the tokenizer's chat template, examples as turns
     task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over the four above

@@ -10,6 +10,7 @@ assistant's turn, a task's description the system's, and choices follow without 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,8 @@ from lm_eval.api.samplers import get_sampler
 from harness.config import EvalConfig, TaskOptions
 from harness.errors import UserError
 from harness.score.measure import digest
+
+log = logging.getLogger(__name__)
 
 Chat = Callable[..., str]
 
@@ -35,11 +38,11 @@ class Prompting:
     seed: int
 
     @classmethod
-    def of(cls, config: EvalConfig, task: str) -> Prompting:
-        """A run's settings with those of one task over them."""
+    def of(cls, config: EvalConfig, task: str, its_shots: int | None = None) -> Prompting:
+        """A run's settings with those of one task over them. `its_shots`: `num_fewshot` of the task's own file."""
         own = config.task_options.get(task, TaskOptions())
         return cls(
-            config.num_fewshot if own.num_fewshot is None else own.num_fewshot,
+            _for_all(config, task, its_shots) if own.num_fewshot is None else own.num_fewshot,
             own.sampler or config.sampler,
             config.limit if own.limit is None else own.limit,
             config.chat_template if own.chat_template is None else own.chat_template,
@@ -63,6 +66,18 @@ class Prompting:
     def dress(self, tokenizer: Any) -> str:
         """`off`, or a hash of the chat template: a part of what a number was made under."""
         return f"{digest(tokenizer.chat_template)}, examples as turns" if self.chat_template else "off"
+
+
+def _for_all(config: EvalConfig, task: str, its_shots: int | None) -> int | None:
+    """The number of examples asked of all tasks. As in lm-eval, it is not for one whose own file says 0."""
+    if its_shots == 0 and config.num_fewshot:
+        log.warning(
+            "%s: its own num_fewshot is 0, so eval.num_fewshot=%d is not for it; eval.task_options is",
+            task,
+            config.num_fewshot,
+        )
+        return None
+    return config.num_fewshot
 
 
 def chat_of(tokenizer: Any) -> Chat:

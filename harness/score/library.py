@@ -161,7 +161,7 @@ def _absolute(files: Any, folder: Path) -> Any:
 
 def _items(found: Found, config: EvalConfig, encoder: Encoder, vocab_size: int) -> TaskItems:
     task: Any = found.task
-    prompting = Prompting.of(config, task.task_name)
+    prompting = Prompting.of(config, task.task_name, task.config.num_fewshot)
     try:
         shots = prompting.build(task, encoder.tokenizer)
     except UserError:

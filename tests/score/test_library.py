@@ -205,6 +205,20 @@ def test_options_of_a_task_come_before_those_of_the_run(tmp_path):
     assert contexts[0] == ROWS[0]["query"] and contexts[1].startswith(f"{ROWS[0]['query']} red\n\n")
 
 
+def test_a_task_that_asks_for_no_examples_gets_them_only_by_its_own_name(tmp_path, caplog):
+    """As with lm-eval: its `num_fewshot: 0` is meant, and a number for all tasks is not for it."""
+    caplog.set_level("INFO", "harness.score")
+    a, b = write_task(tmp_path, "a", num_fewshot=0), write_task(tmp_path, "b", num_fewshot=1)
+    options = {"a": TaskOptions(num_fewshot=3)}
+    plain, named, shown = (
+        *built(EvalConfig(general=[a, b], num_fewshot=2), tmp_path)[:1],
+        *built(EvalConfig(general=[a], num_fewshot=2, task_options=options), tmp_path),
+        *built(EvalConfig(general=[b], num_fewshot=2), tmp_path),
+    )
+    assert [len(task.questions[0].shots) for task in (plain, named, shown)] == [0, 3, 2]
+    assert [r.message.split(":")[0] for r in caplog.records if "num_fewshot" in r.message] == ["a"]
+
+
 @pytest.mark.case("F9")
 @pytest.mark.parametrize(("changes", "said"), [({}, 1), ({"fewshot_split": "test"}, 0), ({"num_fewshot": 0}, 0)])
 def test_examples_that_may_give_the_answer_away_are_said(tmp_path, caplog, changes, said):
