@@ -22,6 +22,7 @@ from harness.plan import Arm
 from harness.report.rows import records
 from harness.report.spread import spreads
 from harness.scheme import Scheme
+from harness.words import is_noise
 
 WIDTH = 190  # columns of a table off a terminal
 ATTRIBUTED = ("nll", "kl")  # shown; attribution.csv has the others
@@ -124,7 +125,7 @@ def show_report(
     Arms stand side by side, or where that is too wide one below the other.
     """
     rows = report.loc[report["band"].isna()].to_dict("records")
-    arms = [arm for arm in dict.fromkeys(r["arm"] for r in rows) if arm != "base" and not arm.startswith("noise.")]
+    arms = [arm for arm in dict.fromkeys(r["arm"] for r in rows) if arm != "base" and not is_noise(arm)]
     shown = arms[:MOST_ARMS]
     cells: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for row in rows:
@@ -189,7 +190,7 @@ def show_spreads(report: pd.DataFrame) -> None:
 def headline(report: pd.DataFrame) -> str:
     """The nll loss of the first arms in one line, of the first task that has one."""
     table = report.loc[report["band"].isna() & (report["metric"] == "nll") & report["loss"].notna()]
-    rows = [row for row in table.to_dict("records") if not row["arm"].startswith("noise.")]
+    rows = [row for row in table.to_dict("records") if not is_noise(row["arm"])]
     first = [row for row in rows if row["task"] == rows[0]["task"]]
     losses = ", ".join(f"{row['arm']} {row['loss']:+.4f}" for row in first[:MOST_ARMS])
     return f"nll of {first[0]['task']}: {losses}" if first else ""

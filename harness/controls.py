@@ -21,6 +21,7 @@ from harness.model.sites import Site
 from harness.plan import Arm, Cast, Noise, Splice, looks_at_inputs
 from harness.scheme import BLOCKS, Scheme
 from harness.supported import is_live
+from harness.words import CAST, MATCHED, NOISE, RANDOM, SPLICED
 
 
 def control_arms(plan: dict[Site, Scheme], sites: Sequence[Site], design: DesignConfig, sequential: bool) -> list[Arm]:
@@ -36,7 +37,7 @@ def control_arms(plan: dict[Site, Scheme], sites: Sequence[Site], design: Design
 
 def _noise(sites: Sequence[Site], design: DesignConfig) -> list[Arm]:
     return [
-        Arm(f"noise.{k}", frozenset(), dict.fromkeys(sites, Noise(design.seed + k)), control=True)
+        Arm(f"{NOISE}.{k}", frozenset(), dict.fromkeys(sites, Noise(design.seed + k)), control=True)
         for k in range(design.noise_draws)
     ]
 
@@ -46,7 +47,7 @@ def _matched(sites: Sequence[Site], design: DesignConfig) -> list[Arm]:
         return []
     noise = Noise(design.seed, design.matched_noise)
     plans = {block: dict.fromkeys((s for s in sites if s.block == block), noise) for block in BLOCKS}
-    return [Arm(f"matched.{block}", frozenset(), plan, control=True) for block, plan in plans.items()]
+    return [Arm(f"{MATCHED}.{block}", frozenset(), plan, control=True) for block, plan in plans.items()]
 
 
 def _random(plan: dict[Site, Scheme], design: DesignConfig) -> list[Arm]:
@@ -55,7 +56,7 @@ def _random(plan: dict[Site, Scheme], design: DesignConfig) -> list[Arm]:
         raise UserError(f"design.random_sets={design.random_sets}: quantize both blocks, or leave random sets out.")
     rng = np.random.default_rng(design.seed)
     return [
-        Arm(f"random.{k}", frozenset(), {s: plan[s] for s in _drawn(list(plan), size, rng)}, control=True)
+        Arm(f"{RANDOM}.{k}", frozenset(), {s: plan[s] for s in _drawn(list(plan), size, rng)}, control=True)
         for k in range(design.random_sets)
     ]
 
@@ -72,9 +73,9 @@ def _spliced(plan: dict[Site, Scheme], design: DesignConfig, sequential: bool) -
     two_by_two = design.players is Players.blocks and design.arms is ArmsRule.all and blocks >= set(BLOCKS)
     if not (sequential and two_by_two):
         return []
-    return [Arm("spliced", frozenset(), {site: Splice(scheme) for site, scheme in plan.items()}, control=True)]
+    return [Arm(SPLICED, frozenset(), {site: Splice(scheme) for site, scheme in plan.items()}, control=True)]
 
 
 def _cast(plan: dict[Site, Scheme]) -> list[Arm]:
     sites = [site for site, scheme in plan.items() if is_live(scheme)]
-    return [Arm("fp16_cast", frozenset(), dict.fromkeys(sites, Cast()), control=True)] if sites else []
+    return [Arm(CAST, frozenset(), dict.fromkeys(sites, Cast()), control=True)] if sites else []

@@ -19,6 +19,7 @@ from harness.errors import UserError
 from harness.model.sites import Site
 from harness.plan import Arm, Plan, base_arm
 from harness.scheme import BLOCKS
+from harness.words import DRAW
 
 MOST_ARMS = 128
 Coalition = frozenset[str]
@@ -68,9 +69,8 @@ def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
 
 def with_draws(arms: Sequence[Arm], draws: int) -> list[Arm]:
     """Every calibrated arm once per calibration draw: `ffn`, `ffn@1`, `ffn@2`."""
-    more = [
-        replace(arm, name=f"{arm.name}@{draw}", draw=draw) for draw in range(1, draws) for arm in arms if arm.calibrated
-    ]
+    calibrated = [arm for arm in arms if arm.calibrated]
+    more = [replace(arm, name=f"{arm.name}{DRAW}{draw}", draw=draw) for draw in range(1, draws) for arm in calibrated]
     return [*arms, *more]
 
 

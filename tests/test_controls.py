@@ -2,11 +2,13 @@
 
 import pytest
 
-from harness.config import ArmsRule, DesignConfig, QuantConfig
+from harness.config import ArmsRule, DesignConfig, Players, QuantConfig
 from harness.controls import control_arms
+from harness.design import build_arms
 from harness.errors import UserError
 from harness.plan import resolve
 from harness.scheme import BLOCKS, Scheme
+from harness.words import is_control, is_noise
 from tests.test_plan import sites
 
 
@@ -22,6 +24,27 @@ def test_only_noise_draws_make_the_floor_and_matched_noise_is_tested_like_any_ar
     assert all(arm.control for arm in made.values())
     for block in BLOCKS:
         assert {site.block for site in made[f"matched.{block}"].plan} == {block}
+
+
+def test_every_control_is_known_by_its_name():
+    """Reports have names only."""
+    gptq, int8 = Scheme(method="gptq", group_size=32), Scheme(method="bnb", precision="int8")
+    made = [
+        *controls(noise_draws=2, matched_noise=0.1, random_sets=1),
+        *controls(QuantConfig(ffn=gptq, attention=gptq), sequential=True, arms=ArmsRule.all),
+        *controls(QuantConfig(ffn=int8)),
+    ]
+    assert {arm.name.split(".")[0] for arm in made} == {"noise", "matched", "random", "spliced", "fp16_cast"}
+    assert all(is_control(arm.name) for arm in made) and is_control("ffn@1")
+    assert [arm.name for arm in made if is_noise(arm.name)] == [arm.name for arm in made if arm.is_noise]
+
+
+@pytest.mark.parametrize("design", [{}, {"players": Players.roles}, {"players": Players.layers}])
+def test_no_arm_of_a_design_is_taken_for_a_control(design):
+    quant = QuantConfig(ffn=Scheme(group_size=32), attention=Scheme(group_size=32))
+    layers = 1 + max(site.layer for site in sites())
+    arms = build_arms(resolve(sites(), quant).plan, DesignConfig(arms=ArmsRule.one_in_out, **design), layers)
+    assert len(arms) > 2 and not any(is_control(arm.name) for arm in arms)
 
 
 def test_random_sites_hold_about_as_many_weights_as_the_smaller_block():

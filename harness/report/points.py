@@ -1,7 +1,7 @@
 """The rows that pictures and advice are made from: one point per run and arm, in one metric a task.
 
-A panel holds what may be compared: one model, subset and task, scored alike. Arms that serve as controls (noise draws,
-repeated calibration) are no settings to choose from and are left out.
+A panel holds what may be compared: one model, subset and task, scored alike. Arms that serve as controls
+(harness.words) are no settings to choose from and are left out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from harness.report.rows import Row, column, distinct, grouped
 from harness.report.runs import DONE, flat
 from harness.report.sweep import cohorts
 from harness.scheme import BLOCKS
+from harness.words import is_control
 
 METRICS = ("nll", "kl", "margin", "acc_norm", "acc")  # which one speaks for a task that lacks the primary metric
 SCHEME_FIELDS = ("method", "precision", "group_size")  # a report row has them per block
@@ -37,11 +38,6 @@ def block_of(arm: str) -> str:
     """`ffn`, `attention`, or `both` for arms (or players) of several blocks or none in particular."""
     blocks = {part.split(".")[0] for part in arm.split("+")}
     return blocks.pop() if len(blocks) == 1 and blocks <= set(BLOCKS) else "both"
-
-
-def is_control(arm: str) -> bool:
-    """Arms that measure an error, not a setting: noise draws, matched noise, random sites, calibration draws."""
-    return "@" in arm or "noise" in arm or arm.startswith(("random", "spliced"))
 
 
 def whole_tasks(rows: Iterable[Row]) -> list[Row]:

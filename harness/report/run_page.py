@@ -13,7 +13,7 @@ from harness.report.effect_tables import effect_table, part_table
 from harness.report.loss_tables import arm_table, loss_scale
 from harness.report.markup import Cell, Column, Section, Table, amount, write_page
 from harness.report.numbers import number
-from harness.report.points import METRICS, is_control, panels, points, whole_tasks
+from harness.report.points import METRICS, panels, points, whole_tasks
 from harness.report.reading import READING
 from harness.report.rows import Row, distinct, grouped, records
 from harness.report.run_facts import facts_section, protocol_section, sites_section
@@ -21,6 +21,7 @@ from harness.report.run_plots import attribution_pictures
 from harness.report.runs import DONE, Run, read_run
 from harness.report.spread import spread_table, spreads
 from harness.scheme import BLOCKS
+from harness.words import is_control
 
 
 def write_run_report(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from harness.report.markup import Cell, Column, Table, amount
 from harness.report.numbers import number
 from harness.report.rows import Row, grouped
+from harness.words import DRAW
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Spread:
 def spreads(rows: Sequence[Row]) -> list[Spread]:
     """Of every arm with more than one draw. `rows`: of report.csv; bands are left out."""
     found = []
-    whole = [row | {"name": row["arm"].partition("@")[0]} for row in rows if row["band"] is None]
+    whole = [row | {"name": row["arm"].partition(DRAW)[0]} for row in rows if row["band"] is None]
     for own in grouped(whole, "subset", "task", "metric", "name").values():
         first, losses = own[0], tuple(row["loss"] for row in own if row["loss"] is not None)
         if len(losses) > 1:

@@ -9,7 +9,6 @@ from harness.report.points import (
     block_of,
     front_of,
     group_of,
-    is_control,
     panels,
     pareto,
     points,
@@ -55,8 +54,12 @@ def test_block_of_an_arm(arm, block):
     assert block_of(arm) == block
 
 
-def test_controls_are_no_settings():
-    assert is_control("noise.0") and is_control("ffn@1") and not is_control("all-ffn.up")
+@pytest.mark.parametrize("control", ["noise.0", "matched.ffn", "matched.attention", "fp16_cast", "random.0", "ffn@1"])
+def test_controls_are_no_settings(tmp_path, control):
+    write_run(tmp_path / "1")
+    rows = records(sweep_frame(find_runs([tmp_path])))
+    assert points(rows, "nll")
+    assert not points([row | {"arm": control} for row in rows], "nll")
 
 
 def test_setting_in_words():
