@@ -24,7 +24,8 @@ NOT_NUMERIC = (
 
 # Of those, what works out a column of a run's own tables.
 TABLES = (
-    "report/cells.py", "report/tables.py", "report/resampled.py", "report/sensitivity.py", "ledger/weights.py",
+    "report/cells.py", "report/tables.py", "report/group_rows.py", "report/resampled.py", "report/sensitivity.py",
+    "ledger/weights.py",
 )  # fmt: skip
 
 

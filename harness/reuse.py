@@ -2,7 +2,7 @@
 
 Runs of a sweep have much in common. Base is the same in all of them, and so is every arm that the swept setting does
 not touch: in a sweep of the FFN's group sizes, attention alone and the noise arms. Two things are kept, under a hash
-of weights, tokens, packing, batches, type, device, attention and the code that computes:
+of weights, tokens, packing, batches, type, device, attention and the code that computes, libraries' included:
 
     base/<key>/hidden       final hidden states of base at the scored positions, [slots, hidden]. With them a new arm is
                             compared with base (KL, agreement) without pushing base through the layers
@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+import transformers
 from filelock import Timeout
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -42,6 +43,7 @@ from harness.plan import Arm, Splice, Treatment, looks_at_inputs
 from harness.scheme import Scheme
 from harness.stream import Scores
 from harness.weigh import Weigher
+from harness.workers import TOOLS
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +83,7 @@ def protocol(model: Model, batches: Sequence[Sequence[Pack]], head_tokens: int) 
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "attention": model.module.config._attn_implementation,
         "torch": torch.__version__,
+        "transformers": transformers.__version__,
         "code_version": code_version(),
     }
 
@@ -187,13 +190,15 @@ class Reuse:
         return {"model": self.model.name, "arm": arm.name, **self.made_from}
 
     def _key(self, arm: Arm) -> str:
-        """Hash of what the arm does to the model, and of the tokens it calibrates on."""
+        """Hash of what the arm does to the model, of the tokens it calibrates on, and of the tools that make it."""
         if arm.key not in self._keys:
             does = [
                 (site.name, type(recipe).__name__, asdict(recipe), self._samples(recipe, draw))
                 for site, recipe, draw in arm.key
             ]
-            self._keys[arm.key] = key_of([does, self.weigher.indivisible])
+            methods = {recipe.method for recipe in arm.plan.values() if isinstance(recipe, Scheme)}
+            tools = sorted(TOOLS[method].identity() for method in methods & set(TOOLS))
+            self._keys[arm.key] = key_of([does, self.weigher.indivisible, tools])
         return self._keys[arm.key]
 
     def _samples(self, recipe: Any, draw: int) -> str:

@@ -9,8 +9,13 @@ import pytest
 from harness.model.cache import cache_folder
 from harness.model.load import open_model
 from harness.pipeline import run
+from harness.plan import Arm
 from harness.report.stored import read_report
+from harness.reuse import Reuse
+from harness.scheme import Scheme
 from harness.stream import Stream
+from harness.weigh import Weigher
+from harness.workers import Tool
 from tests.runs import composed
 
 SPLIT = (
@@ -116,6 +121,30 @@ def test_base_goes_along_where_its_states_or_statistics_are_not_kept(tmp_path, p
 def test_arms_with_statistics_of_their_own_are_never_shared(tmp_path, passes, change):
     tables(tmp_path, *GPTQ, change)
     assert len(passes) == 1 and not (cache_folder() / "scores").exists()
+
+
+@pytest.mark.parametrize("library", ["torch", "transformers"])
+def test_scores_of_another_version_of_a_library_are_not_taken(tmp_path, passes, monkeypatch, library):
+    tables(tmp_path / "one", *SPLIT)
+    passes.clear()
+    monkeypatch.setattr(f"harness.reuse.{library}.__version__", "0.0")
+    tables(tmp_path / "two", *SPLIT)
+    assert passes == FIRST
+
+
+def test_arms_of_a_tool_are_those_of_its_environment(monkeypatch):
+    """Base, and arms that the tool has no part in, are the same with every version of it."""
+    model, schemes = open_model(composed("model=tiny").model), {"ffn": "auto_gptq", "attention": "rtn"}
+    arms = [
+        Arm(b, frozenset({b}), {s: Scheme(method=m) for s in model.sites if s.block == b}) for b, m in schemes.items()
+    ]
+    keys = []
+    for version in ("0.7.1", "0.7.1", "0.8.0"):
+        monkeypatch.setattr(Tool, "identity", lambda self, version=version: f"/bin/python, auto_gptq {version}")
+        reuse = Reuse(model, Weigher(), None, {}, 0, 0.0, lambda *args, **states: pytest.fail("nothing is run"))
+        keys.append([reuse._key(arm) for arm in arms])
+    assert keys[0] == keys[1]
+    assert keys[0][0] != keys[2][0] and keys[0][1] == keys[2][1]
 
 
 @pytest.mark.case("F10")

@@ -11,7 +11,10 @@ which lies beside it. Imports no torch, so that a missing environment is known b
 from __future__ import annotations
 
 import os
+import subprocess
+from ast import literal_eval
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from harness.errors import UserError
@@ -40,6 +43,25 @@ class Tool:
             f"method={self.method} runs in its own environment, and there is none at {places[0]}. "
             f"Make it with `{self.command}`, or set {self.variable} to the interpreter of one that has it."
         )
+
+    def identity(self) -> str:
+        """Its interpreter, and the versions there of what decides a result."""
+        python = self.python()
+        return ", ".join([str(python), *_installed(python, (self.method.value, "torch"))])
+
+
+ASK = """
+import sys
+from importlib.metadata import distributions
+print([f"{d.name} {d.version}" for d in distributions() if d.name.lower().replace("-", "_") in sys.argv[1:]])
+"""
+
+
+@cache
+def _installed(python: Path, packages: tuple[str, ...]) -> list[str]:
+    """Name and version of those packages that an interpreter has; nothing where it cannot be asked."""
+    asked = subprocess.run([str(python), "-sE", "-c", ASK, *packages], capture_output=True, text=True, check=False)
+    return sorted(literal_eval(asked.stdout)) if asked.returncode == 0 else []
 
 
 SCRIPTS = Path(__file__).parent

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,16 @@ def test_inputs_made_up_for_gptqmodel_have_the_same_sum(monkeypatch):
     root_II = import_module("gptqmodel_worker").square_root(hessian_II)
     torch.testing.assert_close(root_II.T @ root_II, hessian_II, rtol=1e-4, atol=1e-4)
     assert (root_II[:, [3, 7]] == 0).all()
+
+
+def test_an_environment_is_known_by_its_interpreter_and_its_versions(monkeypatch, tmp_path):
+    monkeypatch.setenv("HARNESS_AUTO_GPTQ_PYTHON", sys.executable)
+    tool = TOOLS[Method.auto_gptq]
+    assert tool.identity() == f"{sys.executable}, torch {version('torch')}"  # auto_gptq is not in this one
+    other = tmp_path / "python"
+    other.symlink_to(sys.executable)
+    monkeypatch.setenv("HARNESS_AUTO_GPTQ_PYTHON", str(other))
+    assert tool.identity().split(", ")[0] == str(other)
 
 
 def test_an_interpreter_without_the_tool_says_what_it_lacks(monkeypatch):
