@@ -14,9 +14,10 @@ import pandas as pd
 
 from harness.attribute import paired_loss
 from harness.errors import UserError
-from harness.report.rows import Row
+from harness.report.rows import Row, records
 from harness.report.runs import Run
 from harness.report.sweep import refuse_unlike
+from harness.words import LOWER_IS_BETTER
 
 RESAMPLES = 2000
 
@@ -74,17 +75,24 @@ def _scored(run: Run, row: Row) -> _Scored:
     if base is None or arm is None or _labels(base) != _labels(arm):
         raise UserError(f"{run.path / 'items.parquet'}: arm {row['arm']} did not score the items of base")
     change_N = arm["value"].to_numpy(dtype=float) - base["value"].to_numpy(dtype=float)
-    return _Scored(_labels(arm), _sign(row) * change_N, _weights(run, row, arm))
+    return _Scored(_labels(arm), _sign(run, row) * change_N, _weights(run, row, arm))
 
 
 def _labels(items: pd.DataFrame) -> list[tuple[str, str]]:
     return list(zip(items["doc_id"], items["item_id"], strict=True))
 
 
-def _sign(row: Row) -> int:
-    """-1 where higher is better: the report's loss then has the other sign than its change of value."""
-    change = row["value"] - row["base_value"]
-    return -1 if abs(row["loss"] + change) < abs(row["loss"] - change) else 1
+def _sign(run: Run, row: Row) -> int:
+    """-1 where higher is better: the report's loss then has the other sign than its change of value.
+
+    A row whose value is base's does not tell; then another row of the same metric does, or else the metric's name.
+    """
+    report = run.report
+    same = report[(report["task"] == row["task"]) & (report["metric"] == row["metric"])]
+    for own in (row, *records(same)):
+        if own["loss"] and (change := own["value"] - own["base_value"]):
+            return -1 if abs(own["loss"] + change) < abs(own["loss"] - change) else 1
+    return 1 if row["metric"] in LOWER_IS_BETTER else -1
 
 
 def _weights(run: Run, row: Row, arm: pd.DataFrame) -> np.ndarray:

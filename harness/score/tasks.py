@@ -28,6 +28,7 @@ from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.score.own_code import own_code
 from harness.score.questions import Question
 from harness.stream import Scores
+from harness.words import LOWER_IS_BETTER
 
 UNITS = {
     "nll": "nats/token",
@@ -39,7 +40,6 @@ UNITS = {
     "exact_match": "share of items",
 }
 OURS = ("nll", "kl", "margin", "prob")
-LOWER_IS_BETTER = ("nll", "kl")
 TEMPLATE = (
     "doc_to_text", "doc_to_target", "doc_to_choice", "description", "target_delimiter", "fewshot_delimiter",
     "num_fewshot", "fewshot_split", "output_type", "repeats", "generation_kwargs", "filter_list", "metric_list",

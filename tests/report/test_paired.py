@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from harness.errors import UserError
-from harness.report.paired import difference
+from harness.report.paired import _scored, difference
 from harness.report.rows import records
 from harness.report.runs import read_run
 from tests.report.synthetic import write_run
@@ -87,3 +87,35 @@ def test_higher_is_better_turns_the_sign(pair):
     rows = [row_of(run) for run in pair]
     turned = [{**row, "loss": -row["loss"]} for row in rows]
     assert difference(*pair, *turned).loss == pytest.approx(-difference(*pair, *rows).loss)
+
+
+def equal_on_average(run, metric):
+    """Items of arm `both` in another metric, half of them up and half of them down; its row, and that of ffn."""
+    own = run.items["general", "moby_dick", "nll", "base"]
+    value = np.where(np.arange(len(own)) % 2, 1.0, 0.0)
+    arms = {"base": value, "both": 1 - value, "ffn": np.zeros(len(own))}
+    more = [
+        own.assign(arm=a, subset="general", task="moby_dick", metric=metric, band="", value=v) for a, v in arms.items()
+    ]
+    rewrite(run, lambda items: pd.concat([items[items["metric"] != metric], *more], ignore_index=True))
+    row = {**row_of(run), "metric": metric, "base_value": value.mean()}
+    return row | {"value": value.mean(), "loss": 0.0}, row | {"arm": "ffn", "value": 0.0, "loss": value.mean()}
+
+
+@pytest.mark.parametrize(
+    ("metric", "told", "sign"),
+    [("acc", False, -1), ("exact_match,strict", False, -1), ("nll", False, 1), ("lower", True, 1), ("acc", True, -1)],
+)
+def test_items_that_differ_by_nothing_on_average_have_the_metrics_direction(tmp_path, metric, told, sign):
+    """The row itself does not tell it: another arm's does, or the metric's name."""
+    run = read_run(write_run(tmp_path / "run"))
+    row, other = equal_on_average(run, metric)
+    run = read_run(run.path)
+    if told:
+        other["loss"] *= -sign
+        run.__dict__["report"] = pd.DataFrame([*records(run.report), row, other])
+    else:
+        run.__dict__["report"] = pd.DataFrame([{**row, "arm": "base", "loss": None}, row])
+    scored = _scored(run, row)
+    base, both = (run.items["general", "moby_dick", metric, arm]["value"].to_numpy() for arm in ("base", "both"))
+    np.testing.assert_array_equal(scored.loss_N, sign * (both - base))
