@@ -25,6 +25,7 @@ FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 PLAIN_TYPES = (*FLOAT_TYPES, "BOOL", "I64", "I32")  # integers: position tables
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 TOKENIZER_PATTERNS = ("tokenizer*", "vocab*", "merges*", "special_tokens_map.json", "added_tokens.json")
+GENERATION = "generation_config.json"  # how the model writes text: penalties, stop tokens; not every checkpoint has it
 INTERRUPTED = "an interrupted download, or a disk that was full"
 
 
@@ -81,10 +82,10 @@ def check_file(file: Path) -> None:
 
 
 def weights_sha(checkpoint: Checkpoint) -> str:
-    """xxh3_128 of names and contents of all files that can change a number: weights, config.json, the tokenizer's."""
+    """xxh3_128 of names and contents of all files that can change a number: weights, configs, the tokenizer's."""
     folder = checkpoint.folder
     tokenizer = {file for pattern in TOKENIZER_PATTERNS for file in folder.glob(pattern)}
-    files = sorted({*checkpoint.weight_files, folder / "config.json", *tokenizer})
+    files = sorted({*checkpoint.weight_files, folder / "config.json", *folder.glob(GENERATION), *tokenizer})
     return xxhash.xxh3_128_hexdigest("".join(f"{file.name} {file_digest(file)}\n" for file in files).encode())
 
 

@@ -197,8 +197,10 @@ def open_model(cfg: ModelConfig) -> Model:
 
 
 def state_sha(module: PreTrainedModel) -> str:
-    """xxh3_128 of a model in memory: its config, and name, type, shape and bytes of every tensor."""
+    """xxh3_128 of a model in memory: its configs, and name, type, shape and bytes of every tensor."""
     digest = xxhash.xxh3_128(module.config.to_json_string().encode())
+    if writes := getattr(module, "generation_config", None):
+        digest.update(writes.to_json_string().encode())
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy())

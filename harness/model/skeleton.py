@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from accelerate import init_empty_weights
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.core_model_loading import build_glob_alternation
 
 from harness.config import DType, ModelConfig
 from harness.errors import UserError
-from harness.model.checkpoint import Checkpoint, listed
+from harness.model.checkpoint import GENERATION, Checkpoint, listed
 from harness.model.fetch import no_progress_bars
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,8 @@ def build_skeleton(folder: Path, dtype: torch.dtype, attention: str = "auto") ->
         for name, tensor in skeleton.state_dict(keep_vars=True).items():
             if pattern.search(name):
                 tensor.data = tensor.data.float()
+    if skeleton.can_generate():
+        skeleton.generation_config = read_generation_config(folder)
     return skeleton
 
 
@@ -121,6 +123,16 @@ def read_config(folder: Path) -> PretrainedConfig:
         raise UserError(
             f"{folder}/config.json: {_short(error)}. Is it a transformers model of a known type?"
         ) from error
+
+
+def read_generation_config(folder: Path) -> GenerationConfig:
+    """How the model writes, as `from_pretrained` takes it: of older checkpoints, what their config.json says."""
+    name = GENERATION if (folder / GENERATION).is_file() else "config.json"
+    more = {} if name == GENERATION else {"_from_model_config": True}
+    try:
+        return GenerationConfig.from_pretrained(folder, config_file_name=name, **more)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise UserError(f"{folder / name}: {_short(error)}. Fetch it anew, or take it away.") from error
 
 
 def embedding_of(module: PreTrainedModel) -> torch.Tensor:

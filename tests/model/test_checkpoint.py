@@ -191,7 +191,7 @@ def test_sha_is_of_contents_not_places(folder, saved):
     assert weights_sha(check_folder(folder)) == weights_sha(check_folder(saved))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "generation_config.json"])
 def test_sha_changes_with_what_changes_numbers(folder, name):
     before = weights_sha(check_folder(folder))
     file = folder / name

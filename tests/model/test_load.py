@@ -1,17 +1,22 @@
 """Loaded models: the weights of the files, one layer at a time, in a type that was chosen."""
 
+import json
 import shutil
 
 import pytest
 import torch
+from lm_eval.models.huggingface import HFLM
 from torch import nn
 from transformers import AutoModelForCausalLM
 
 from harness.config import DType, ModelConfig, ModelSource
 from harness.errors import UserError
+from harness.materialize import materialized
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.load import Model, open_model
 from harness.model.skeleton import check_tokenizer, find_device, find_dtype
+from harness.plan import base_arm
+from harness.weigh import Weigher
 from tests.model.architectures import tiny
 from tests.model.folders import edit_config, edit_tensors, save_tiny
 
@@ -395,3 +400,49 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
     )
     with pytest.raises(UserError, match=r"config\.json"):
         opened(tmp_path)
+
+
+# --- how a model writes ------------------------------------------------------------------------------------------
+
+
+WRITES = {"repetition_penalty": 1.7, "no_repeat_ngram_size": 2, "eos_token_id": [5, 6], "do_sample": True, "top_p": 0.9}
+
+
+def written(module, tokenizer):
+    """By lm-eval, which asks for greedy text whatever the file says of sampling."""
+    backend = HFLM(pretrained=module, tokenizer=tokenizer, batch_size=2)
+    asked = {"until": ["no such text"], "max_gen_toks": 12}
+    requests = [type("Request", (), {"args": (prompt, asked)}) for prompt in ("abc", "the sea", "x")]
+    return backend.generate_until(requests, disable_tqdm=True)
+
+
+@pytest.mark.parametrize("where", ["generation_config.json", "config.json", None])
+def test_a_model_writes_by_the_file_that_says_how(tmp_path, where):
+    """As transformers takes it: older checkpoints say it in config.json."""
+    save_tiny(tmp_path)
+    file = tmp_path / "generation_config.json"
+    file.unlink()
+    if where:
+        edit = json.loads((tmp_path / where).read_text("utf-8")) if (tmp_path / where).exists() else {}
+        (tmp_path / where).write_text(json.dumps(edit | WRITES), "utf-8")
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    model = opened(tmp_path)
+    assert model.module.generation_config.to_dict() == reference.generation_config.to_dict()
+    assert (model.module.generation_config.repetition_penalty == 1.7) == bool(where)
+    with materialized(model, base_arm(), Weigher(model.sites)) as module:
+        got = written(module, model.tokenizer)
+    assert got == written(reference, model.tokenizer)
+
+
+def test_a_damaged_generation_config_is_told(tmp_path):
+    save_tiny(tmp_path)
+    (tmp_path / "generation_config.json").write_text("{", "utf-8")
+    with pytest.raises(UserError, match=r"generation_config\.json"):
+        opened(tmp_path)
+
+
+def test_how_a_model_in_memory_writes_is_in_its_hash():
+    module = tiny("llama", vocab_size=260)
+    before = Model.from_module(module, byte_tokenizer()).sha
+    module.generation_config.repetition_penalty = 1.7
+    assert Model.from_module(module, byte_tokenizer()).sha != before
