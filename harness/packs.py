@@ -127,11 +127,18 @@ def _single(sequence: TokenSequence, slot: int) -> Pack:
     return pack
 
 
-def batches(packs: Sequence[Pack], tokens: int) -> Iterator[list[Pack]]:
-    """Packs of similar length together, trees apart from plain ones, each batch within `tokens` padded tokens."""
-    for tree in (False, True):
+def batches(packs: Sequence[Pack], tokens: int, depth: int | None = None) -> Iterator[list[Pack]]:
+    """Packs of similar length together, trees apart from plain ones, each batch within `tokens` padded tokens.
+
+    Where a position beyond `depth` changes what a model does to the whole batch, packs that have one go apart as well.
+    """
+
+    def kind(pack: Pack) -> tuple[bool, bool]:
+        return pack.is_tree, depth is not None and max(pack.position) >= depth
+
+    for own in sorted({kind(pack) for pack in packs}):
         group: list[Pack] = []
-        for pack in sorted((p for p in packs if p.is_tree == tree), key=len, reverse=True):
+        for pack in sorted((p for p in packs if kind(p) == own), key=len, reverse=True):
             if group and len(group[0]) * (len(group) + 1) > tokens:
                 yield group
                 group = []

@@ -214,7 +214,8 @@ def score(
     packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
     computed, plain = sum(len(p) for p in packs), sum(len(s.tokens) - 1 for s in sequences)
     log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
-    cut, total = list(batches(packs, 1 if alone else config.engine.batch_tokens)), int(slots(sequences)[-1])
+    cut = list(batches(packs, 1 if alone else config.engine.batch_tokens, model.notes.rope))
+    total = int(slots(sequences)[-1])
     own = ranks.dealt(cut)
 
     def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:

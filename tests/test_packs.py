@@ -57,14 +57,15 @@ def test_limits_bound_trees(given_sequences, size, tokens, depth):
     assert all(len(pack) <= tokens and max(pack.position) < depth for pack in trees)
 
 
-@given(sequences, st.integers(1, 40))
-def test_batches_hold_every_pack_once_within_the_token_budget(given_sequences, budget):
-    packs = pack_trees(given_sequences, 8)
-    made = list(batches(packs, budget))
+@given(sequences, st.integers(1, 40), st.none() | st.integers(1, 8))
+def test_batches_hold_every_pack_once_within_the_token_budget(given_sequences, budget, depth):
+    packs = pack_trees(given_sequences, 8, depth=depth)
+    made = list(batches(packs, budget, depth))
     assert sorted(id(p) for batch in made for p in batch) == sorted(id(p) for p in packs)
     for batch in made:
         assert len(batch) == 1 or len(batch) * max(map(len, batch)) <= budget
         assert len({pack.is_tree for pack in batch}) == 1
+        assert depth is None or len({max(pack.position) < depth for pack in batch}) == 1
 
 
 def test_shared_tokens_are_computed_once():

@@ -1,6 +1,7 @@
 """The engine against the model's own forward."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from harness.errors import NonFiniteError, UserError
 from harness.model.load import Model
 from harness.model.sites import find_sites, read_site, write_site
 from harness.packs import TokenSequence, batches, pack_plain, pack_trees, slots
+from harness.pipeline import score
 from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.replay import head_logits, model_inputs, push, record
@@ -20,6 +22,7 @@ from harness.scheme import Scheme
 from harness.stream import Stream
 from harness.weigh import Weigher
 from tests.model import architectures
+from tests.runs import composed
 
 
 def tiny(**changes):
@@ -318,3 +321,17 @@ def test_trees_longer_than_the_model_has_positions(name):
     stream = Stream(Model.from_module(module), [base_arm()], Weigher(), EngineConfig())
     scores = stream.score([packs], int(slots(given)[-1]))
     np.testing.assert_allclose(scores.logp_AS[0], all_plain(module, given), atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [[], ["engine.packing=false"], ["engine.batch_tokens=1"]])
+def test_a_rotary_table_that_changes_with_length_is_each_rows_own(change):
+    """Longrope (Phi-3, 128k): one position beyond the original context changes the table of the whole batch."""
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+    rope |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    module = architectures.tiny("phi3", rope_parameters=rope, original_max_position_embeddings=16)
+    model, given = Model.from_module(module), sequences(np.random.default_rng(0))
+    long = [len(s.tokens) - 1 > 16 for s in given]
+    assert any(long) and not all(long)
+    config = composed("model=tiny", "engine.pack_tokens=48", "engine.batch_tokens=256", "harness.reuse=false", *change)
+    scores = score(config, model, [base_arm()], [SimpleNamespace(sequences=given)], Weigher(), None)
+    np.testing.assert_allclose(scores.logp_AS[0], all_plain(module, given), atol=2e-5)

@@ -13,6 +13,9 @@ however long the whole pack is. Two things depend on a token's place in the pack
 `alibi`; these do not take such a mask at all), and Llama-4's temperature tuning, which is 1 for the first `floor_scale`
 places only.
 
+**Batches.** The longest position in a batch decides on the rotary table of all its rows: those beyond the original
+context are batched by themselves.
+
 **Norms.** Gemma multiplies by 1 + weight. Dividing a norm's output by s takes weight' = (offset + weight) / s - offset.
 """
 
@@ -44,6 +47,7 @@ class ArchitectureNotes:
     layers_return_tuple: bool  # (hidden, ...) instead of hidden
     norm_offset: float  # norms multiply by offset + weight
     tree: TreeLimits
+    rope: int | None  # length up to which a batch's longest row does not change the rotary table of all; None: any
 
 
 def architecture_notes(model: PreTrainedModel) -> ArchitectureNotes:
@@ -54,6 +58,7 @@ def architecture_notes(model: PreTrainedModel) -> ArchitectureNotes:
         layers_return_tuple=config.model_type in TUPLE_LAYERS,
         norm_offset=1.0 if config.model_type in NORMS_PLUS_ONE else 0.0,
         tree=tree_limits(config),
+        rope=_least(_ropes(config)),
     )
 
 
