@@ -10,7 +10,7 @@ from harness.config import RunConfig
 from harness.pipeline import run
 from harness.report.tables import read_report
 
-SHARED = Path(__file__).parents[2] / "shared"  # development data; a clone without it has fewer golden tests
+SHARED = Path(__file__).parents[2] / "shared"  # development data; a clone without it skips some golden tests
 
 
 def composed(*overrides: str) -> RunConfig:

@@ -104,7 +104,7 @@ class Sheet:
             "base_value": mean_stderr(base_N, documents, weights_N)[0],
             **_against_base(measure, arm, chosen, weights_N),
         }
-        if arm and measure.metric in ("acc", "acc_norm"):
+        if arm and right_or_wrong(measure):
             cells["flips_to_wrong"] = ((base_N == 1) & (values_N == 0)).sum()
             cells["flips_to_right"] = ((base_N == 0) & (values_N == 1)).sum()
         if arm == 0:
@@ -164,6 +164,11 @@ def as_report(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
 def in_band(measure: Measure, band: str) -> np.ndarray:
     """Which items belong to a band; "" is all of them."""
     return np.array([band in ("", own) for own in measure.bands])
+
+
+def right_or_wrong(measure: Measure) -> bool:
+    """Whether an item is either right, 1, or wrong, 0, whatever the metric is called: then items flip."""
+    return measure.higher_is_better and bool(np.isin(measure.values_AN, (0.0, 1.0)).all())
 
 
 def loss_cells(found: ArmLoss) -> dict[str, Any]:

@@ -106,8 +106,18 @@ def test_flips_are_counted_in_both_directions():
     right = np.zeros((3, 10))
     right[0, :6] = 1  # base: 6 of 10
     right[1, 4:9] = 1  # four lost, three won
-    one = row(sheet(measure("acc", right, up=True)).report(), "ffn", "acc")
-    assert (one["flips_to_wrong"], one["flips_to_right"], one["loss"]) == (4, 3, pytest.approx(0.1))
+    names = ["acc", "exact_match", "exact_match,strict"]
+    report = sheet(*(measure(name, right, up=True) for name in names)).report()
+    for one in (row(report, "ffn", name) for name in names):
+        assert (one["flips_to_wrong"], one["flips_to_right"], one["loss"]) == (4, 3, pytest.approx(0.1))
+    assert pd.isna(row(report, "base", "acc")["flips_to_wrong"])
+
+
+def test_only_right_or_wrong_answers_flip():
+    prob = np.clip(np.abs(values()), 0, 1)
+    prob[:, 0] = [0.5, 0, 1]
+    report = sheet(measure("prob", prob, up=True), measure("errors", np.zeros((3, N)), up=False)).report()
+    assert report["flips_to_wrong"].isna().all()
 
 
 def test_kl_is_shown_and_never_tested_against_zero():
