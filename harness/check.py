@@ -7,6 +7,7 @@ soon as its shape is known. Imports no torch.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -34,6 +35,7 @@ AT_LEAST: dict[str, float] = {
     "design.random_sets": 0,
     "design.noise_draws": 0,
     "design.layer_groups": 0,
+    "design.permutations": 2,
     "eval.context_suite.documents": 1,
     "eval.limit": 1,
     "eval.num_fewshot": 0,
@@ -54,6 +56,8 @@ AT_LEAST: dict[str, float] = {
     **dict.fromkeys(("attribute.seed", "design.seed", "eval.seed", "model.seed", "model.off_grid.seed"), 0),
     "eval.context_suite.seed": 0,
 }
+IN_BLOCKS = (Players.roles, Players.block_layers, Players.role_layers)  # each player belongs to one block
+IN_LAYERS = (Players.layers, Players.block_layers, Players.role_layers)
 MOST_SIGMA = 2.0  # factors beyond e^2 either way push weights out of the types that hold them
 MOST_RESAMPLES = 1_000_000  # each is kept for every effect
 
@@ -138,16 +142,26 @@ def _calibration(config: RunConfig) -> None:
 
 def _design(config: RunConfig) -> None:
     design = config.design
-    if design.arms is ArmsRule.owen and design.players not in (Players.roles, Players.block_layers):
+    if design.arms is ArmsRule.owen and design.players not in IN_BLOCKS:
         raise UserError(
             f"design.arms=owen nests players in blocks, which design.players={design.players} does not do. "
-            "Use design.players=roles or block_layers, or design.arms=all."
+            f"Use design.players={_either(IN_BLOCKS)}, or design.arms=all."
         )
-    if design.layer_groups and design.players not in (Players.layers, Players.block_layers):
+    if design.layer_groups and design.players not in IN_LAYERS:
         raise UserError(
             f"design.layer_groups={design.layer_groups} means nothing to design.players={design.players}. "
-            "Leave it at 0, or use design.players=layers or block_layers."
+            f"Leave it at 0, or use design.players={_either(IN_LAYERS)}."
         )
+    if design.permutations % 2:
+        raise UserError(
+            f"design.permutations={design.permutations} is odd: orders are drawn with their reverses. "
+            f"Set it to {design.permutations + 1}."
+        )
+
+
+def _either(players: Sequence[Players]) -> str:
+    *others, last = players
+    return f"{', '.join(others)} or {last}"
 
 
 def _perplexity(text: PerplexityConfig) -> None:

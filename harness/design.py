@@ -2,8 +2,10 @@
 
     blocks, all          base, ffn, attention, both: the 2 x 2 that alone, restored and interaction are read from
     roles, one_in_out    16 arms for seven roles: each alone, all but each, everything, nothing
+    roles, sampled       every prefix of some orders of the players and of their reverses: Shapley values, estimated
     roles, owen          every subset of one block's roles with the other block off and on: 44 arms, exact Owen values
     layers, one_in_out   each layer (or group of layers) alone, and all but each
+    role_layers, one_in  each role in each group of layers alone: a map of where a loss comes from
 
 Embedding and head are players of their own in every design, and only where they are quantized by name.
 """
@@ -12,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
+from math import factorial
+
+import numpy as np
 
 from harness.config import ArmsRule, DesignConfig, Players
 from harness.errors import UserError
@@ -37,6 +42,7 @@ PLAYERS: dict[Players, Callable[[Site, str], str]] = {
     Players.roles: lambda site, _: f"{site.block}.{site.role}",
     Players.layers: lambda _, group: group,
     Players.block_layers: lambda site, group: f"{site.block}.{group}",
+    Players.role_layers: lambda site, group: f"{site.block}.{site.role}.{group}",
     Players.experts: lambda site, _: f"{site.block}.dense" if site.expert is None else f"expert{site.expert}",
 }
 
@@ -61,10 +67,31 @@ def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
     owner = {site: player_of(site, design, layers) for site in plan}
     players = sorted(dict.fromkeys(owner.values()), key=lambda player: not player.startswith("ffn"))
     arms = [base_arm()]
-    for coalition in dict.fromkeys(COALITIONS[design.arms](players)):
+    orders = sampled_orders(players, design)
+    prefixes = (frozenset(order[:size]) for order in orders for size in range(1, len(order) + 1))
+    for coalition in dict.fromkeys(prefixes if orders else COALITIONS[design.arms](players)):
         chosen = {site: scheme for site, scheme in plan.items() if owner[site] in coalition}
         arms.append(Arm(_name(coalition, players), coalition, chosen))
     return arms
+
+
+def sampled_orders(players: Iterable[str], design: DesignConfig) -> list[tuple[str, ...]]:
+    """Different orders of the players, drawn with the seed and each followed by its reverse; all, where they suffice.
+
+    The prefixes of a reverse are what those of the order leave out, so a pair sees each player early and late. Empty
+    for designs that are not sampled.
+    """
+    if design.arms is not ArmsRule.sampled:
+        return []
+    names, found = sorted(players), {}
+    if factorial(len(names)) <= design.permutations:
+        return list(permutations(names))
+    rng = np.random.default_rng(design.seed)
+    while len(found) < design.permutations:
+        order = tuple(names[n] for n in rng.permutation(len(names)))
+        if order not in found:
+            found |= dict.fromkeys((order, order[::-1]))
+    return list(found)
 
 
 def with_draws(arms: Sequence[Arm], draws: int) -> list[Arm]:

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.config import ArmsRule, DesignConfig, Players, QuantConfig
-from harness.design import build_arms
+from harness.design import build_arms, sampled_orders
 from harness.errors import UserError
 from harness.plan import resolve
 from harness.scheme import Scheme
@@ -46,8 +46,28 @@ def test_layers_and_groups_of_layers():
     assert len(arms(Players.block_layers, ArmsRule.one_in_out, layer_groups=3)) == 1 + 6 + 6 + 1
 
 
+def test_roles_in_groups_of_layers():
+    made = arms(Players.role_layers, ArmsRule.one_in, layer_groups=3)
+    assert len(made) == 1 + 7 * 3 + 1
+    assert {site.name for site in made[1].plan} == {"layers.0.ffn.gate", "layers.1.ffn.gate"}
+    assert made[1].name == "ffn.gate.layers.0-1" and made[-1].name == "all"
+
+
+def test_sampled_arms_are_the_prefixes_of_orders_and_their_reverses():
+    made = arms(Players.roles, ArmsRule.sampled, permutations=4)
+    orders = sampled_orders(
+        {p for arm in made for p in arm.players}, DesignConfig(arms=ArmsRule.sampled, permutations=4)
+    )
+    assert len(orders) == 4 and {a.players for a in made} == {frozenset(o[:n]) for o in orders for n in range(8)}
+    assert len(made) == len({a.players for a in made}) <= 2 + 4 * 6
+    assert "all" in {a.name for a in made}
+    two = arms(Players.blocks, ArmsRule.sampled)
+    assert {a.name for a in two} == {"base", "ffn", "attention", "both"}
+    assert sampled_orders("ab", DesignConfig()) == []
+
+
 def test_every_site_belongs_to_exactly_one_player():
-    for players in (Players.blocks, Players.roles, Players.layers, Players.block_layers):
+    for players in (Players.blocks, Players.roles, Players.layers, Players.block_layers, Players.role_layers):
         made = arms(players, ArmsRule.single)
         owned = [site for arm in made for site in arm.plan]
         assert len(owned) == len(set(owned)) == 6 * 7

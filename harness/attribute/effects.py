@@ -7,8 +7,9 @@ Units are blocks and, where blocks hold several players, also the players (roles
     contrast     shapley(u) - claim x L(N): positive where u's share is above the claimed one
     difference   shapley(u) - shapley(v), for two units
 
-Exact Shapley values where all 2^n arms exist, else the mean of alone and restored with what it leaves of the total as
-player `residual`: parts always sum to the total. Every effect is linear in losses, hence in any additive score.
+Exact Shapley values where all 2^n arms exist; else the mean over sampled orders, where the arms are those of a sample
+of orders; else the mean of alone and restored with what it leaves of the total as player `residual`: parts always sum
+to the total. Every effect is linear in losses, hence in any additive score.
 """
 
 from __future__ import annotations
@@ -18,25 +19,28 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from harness.attribute import values
-from harness.attribute.values import Coalition, Form, Units, everyone, loss, weighted
+from harness.attribute.values import Coalition, Form, Order, Units, everyone, loss, weighted
 from harness.config import EffectKind
 from harness.errors import UserError
 
 KINDS = tuple(EffectKind)
 MEAN_NOTE = "mean of alone and restored"
+SAMPLED_NOTE = "mean over sampled orders"
 
 
 @dataclass(frozen=True)
 class Game:
     """Arms by the players they quantize; `blocks` groups players; `weights` and `bytes_saved` are per player.
 
-    Only arms of the design belong here: noise draws and other controls are no coalitions.
+    `orders`: in a sampled design those whose prefixes the arms are, each followed by its reverse. Only arms of the
+    design belong here: noise draws and other controls are no coalitions.
     """
 
     coalitions: Mapping[str, Coalition]
     blocks: Units = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     bytes_saved: Mapping[str, int] = field(default_factory=dict)
+    orders: Sequence[Order] = ()
 
     @cached_property
     def arms(self) -> dict[Coalition, str]:
@@ -63,6 +67,7 @@ class Contrast:
     """An effect as weights on losses. `players`: those whose weights and bytes it is set against.
 
     `primary`: belongs to the declared family of a two-block design (F, A, interaction, F - A between subsets).
+    `by_pair`: of a mean over sampled orders, its part in each pair of an order and the reverse.
     """
 
     kind: str
@@ -71,6 +76,7 @@ class Contrast:
     players: Coalition = frozenset()
     note: str = ""
     primary: bool = False
+    by_pair: tuple[Form, ...] = ()
 
 
 def contrasts(game: Game, claims: Mapping[str, float], kinds: Sequence[str] = ()) -> list[Contrast]:
@@ -120,11 +126,11 @@ def _of_several(game: Game, units: Units, claims: Mapping[str, float]) -> Iterat
     yield Contrast(
         "interaction", "+".join(units) if len(units) <= 3 else "all", values.interaction(units), primary=pair
     )
-    parts, note = values.shapley(units) if 2 ** len(units) <= len(game.arms) else {}, ""
-    if not parts or not all(map(game.allows, parts.values())):
-        parts, note = values.means(units), MEAN_NOTE
+    parts, note = _parts(game, units)
+    by_pair = list(_by_pair(game, units)) if note == SAMPLED_NOTE else []
     for unit, form in parts.items():
-        yield Contrast("shapley", unit, form, units.get(unit, frozenset()), note, primary=pair)
+        own = tuple(forms[unit] for forms in by_pair)
+        yield Contrast("shapley", unit, form, units.get(unit, frozenset()), note, primary=pair, by_pair=own)
         if unit in claims:
             short = weighted((1, form), (-claims[unit], loss(everyone(units))))
             yield Contrast("contrast", unit, short, note="; ".join(filter(None, [f"claim {claims[unit]:g}", note])))
@@ -132,3 +138,18 @@ def _of_several(game: Game, units: Units, claims: Mapping[str, float]) -> Iterat
         first, second = units
         apart = weighted((1, parts[first]), (-1, parts[second]))
         yield Contrast("difference", f"{first}-{second}", apart, primary=True)
+
+
+def _parts(game: Game, units: Units) -> tuple[dict[str, Form], str]:
+    """What the total is divided into, and how where that is not exact."""
+    exact = values.shapley(units) if 2 ** len(units) <= len(game.arms) else {}
+    if exact and all(map(game.allows, exact.values())):
+        return exact, ""
+    if game.orders and units.keys() == set(game.orders[0]):
+        return values.sampled(units, game.orders), SAMPLED_NOTE
+    return values.means(units), MEAN_NOTE
+
+
+def _by_pair(game: Game, units: Units) -> Iterator[dict[str, Form]]:
+    for n in range(0, len(game.orders), 2):
+        yield values.sampled(units, game.orders[n : n + 2])

@@ -79,6 +79,14 @@ class Line:
         return None if np.isnan(floor) else abs(self.value) < floor
 
     @property
+    def sampling(self) -> str:
+        """Of a mean over sampled orders, its standard error over pairs of orders, which no interval sees."""
+        pairs_P = self.reading.by_pair.get(self.column)
+        if pairs_P is None or len(pairs_P) < 2:
+            return ""
+        return f"orders' standard error {pairs_P.std(ddof=1) / np.sqrt(len(pairs_P)):.2g}"
+
+    @property
     def unknown(self) -> str:
         """Why there is no interval; empty where there is one."""
         if self.reading.estimates is None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from harness.attribute.effects import Contrast, Game
 from harness.attribute.intervals import Array, Estimates, combine, estimate
 from harness.attribute.scores import Scores
+from harness.attribute.values import Form
 from harness.config import AttributeConfig
 
 ALL_TASKS = "all"
@@ -37,6 +38,7 @@ class Reading:
     across: bool = False  # between two subsets
     near_chance: bool = False  # of a task that base hardly masters
     note: str = ""
+    by_pair: Mapping[int, Array] = field(default_factory=dict)  # of columns that are means over orders: of each pair
 
 
 def read(
@@ -44,7 +46,8 @@ def read(
 ) -> Reading:
     """All contrasts of one task's metric, with their resamples."""
     labels, loss_DA, weight_D = scores.losses_by_document()
-    effect_DE = loss_DA @ _coefficients(scores.arms, game, contrasts)
+    effect_DE = loss_DA @ _coefficients(scores.arms, game, [contrast.form for contrast in contrasts])
+    loss_A = loss_DA.sum(0) / weight_D.sum()
     several = len(labels) > 1
     return Reading(
         scores.subset,
@@ -52,18 +55,23 @@ def read(
         scores.metric,
         effect_DE.sum(0) / weight_D.sum(),
         estimate(effect_DE, weight_D, labels, options.resamples, options.seed) if several else None,
-        loss_DA[:, [list(scores.arms).index(arm) for arm in noise]].sum(0) / weight_D.sum(),
+        loss_A[[list(scores.arms).index(arm) for arm in noise]],
         np.asarray(scores.values_AN).shape[1],
         frozenset(labels),
         scores.divergence,
+        by_pair={
+            column: loss_A @ _coefficients(scores.arms, game, contrast.by_pair)
+            for column, contrast in enumerate(contrasts)
+            if contrast.by_pair
+        },
     )
 
 
-def _coefficients(arms: Sequence[str], game: Game, contrasts: Sequence[Contrast]) -> Array:
+def _coefficients(arms: Sequence[str], game: Game, forms: Sequence[Form]) -> Array:
     row = {game.coalitions[arm]: n for n, arm in enumerate(arms) if arm in game.coalitions}
-    matrix_AE = np.zeros((len(arms), len(contrasts)))
-    for column, contrast in enumerate(contrasts):
-        for coalition, weight in contrast.form.items():
+    matrix_AE = np.zeros((len(arms), len(forms)))
+    for column, form in enumerate(forms):
+        for coalition, weight in form.items():
             matrix_AE[row[coalition], column] = weight
     return matrix_AE
 
@@ -71,8 +79,9 @@ def _coefficients(arms: Sequence[str], game: Game, contrasts: Sequence[Contrast]
 def mean_of_tasks(readings: Sequence[Reading], weights: Sequence[float] = ()) -> Reading:
     """The mean over tasks of a subset, each counted once, or by weights that sum to 1."""
     reasons = [f"{r.task}: {r.withheld}" for r in readings if r.withheld]
+    notes = [f"{r.task}: {r.note}" for r in readings if r.note]
     mean = replace(_combined(readings, weights or [1 / len(readings)] * len(readings)), near_chance=False)
-    return replace(mean, subset=readings[0].subset, withheld="; ".join(reasons))
+    return replace(mean, subset=readings[0].subset, withheld="; ".join(reasons), note="; ".join(notes))
 
 
 def speaking_for(tasks: Sequence[Reading]) -> Reading:
@@ -83,7 +92,9 @@ def speaking_for(tasks: Sequence[Reading]) -> Reading:
     left_out = ", ".join(reading.task for reading in tasks if reading.near_chance)
     if not known or not left_out:
         return mean_of_tasks(tasks)
-    return replace(mean_of_tasks(known), note=f"without {left_out}: base is too near chance")
+    mean = mean_of_tasks(known)
+    notes = [f"without {left_out}: base is too near chance", mean.note]
+    return replace(mean, note="; ".join(filter(None, notes)))
 
 
 def difference_of_subsets(first: Reading, second: Reading) -> Reading:
@@ -104,4 +115,8 @@ def _combined(readings: Sequence[Reading], weights: Sequence[float]) -> Reading:
         items=sum(r.items for r in readings),
         documents=frozenset().union(*(r.documents for r in readings)),
         whole=True,
+        by_pair={
+            column: np.sum([w * r.by_pair[column] for w, r in zip(weights, readings, strict=True)], axis=0)
+            for column in readings[0].by_pair
+        },
     )

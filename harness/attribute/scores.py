@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from harness.attribute.intervals import Array
 from harness.attribute.losses import document_sums
@@ -17,8 +17,9 @@ from harness.errors import UserError
 class Scores:
     """One metric of one task: values [arms, items], one document id an item; an id names the same text in every task.
 
-    `weights_N`: an item's weight in the mean (tokens of a window). `worst`: the value of a model that knows nothing
-    (uniform nll, chance accuracy). `divergence`: a distance from base, as KL: never negative, and 0 for base.
+    `weights_N`: an item's weight in the mean (tokens of a window). `bands_N`: what kind of item, "" for none. `worst`:
+    the value of a model that knows nothing (uniform nll, chance accuracy). `divergence`: a distance from base, as KL:
+    never negative, and 0 for base.
     UserError: arms that did not score the same items.
     """
 
@@ -32,6 +33,7 @@ class Scores:
     weights_N: ArrayLike | None = None
     worst: float = float("nan")
     divergence: bool = False
+    bands_N: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         values_AN = np.asarray(self.values_AN, dtype=np.float64)
@@ -48,6 +50,16 @@ class Scores:
                 "Losses are paired: every arm must score the same items; run the arms together."
             )
         object.__setattr__(self, "values_AN", values_AN)
+
+    def only(self, chosen_N: NDArray[np.bool_]) -> Scores:
+        """The same of some of the items."""
+        return replace(
+            self,
+            values_AN=np.asarray(self.values_AN)[:, chosen_N],
+            documents_N=np.asarray(self.documents_N)[chosen_N],
+            weights_N=None if self.weights_N is None else np.asarray(self.weights_N)[chosen_N],
+            bands_N=[band for band, chosen in zip(self.bands_N, chosen_N, strict=True) if chosen],
+        )
 
     @property
     def losses_AN(self) -> Array:  # noqa: N802

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.attribute.effects import Game, contrasts
-from harness.attribute.headroom import near_chance, withheld
+from harness.attribute.headroom import near_chance, of_mastered_bands, withheld
 from harness.attribute.lines import Line, corrected, lines_of
 from harness.attribute.reading import Reading, difference_of_subsets, read, speaking_for
 from harness.attribute.scores import Scores
@@ -48,9 +48,15 @@ class Effect:
 
 
 def attribute(
-    scores: Sequence[Scores], game: Game, options: AttributeConfig, noise: Sequence[str] = ()
+    scores: Sequence[Scores],
+    game: Game,
+    options: AttributeConfig,
+    noise: Sequence[str] = (),
+    metrics: Sequence[str] = (),
 ) -> list[Effect]:
     """Every effect that the game's arms allow, by task, subset and pair of subsets. `noise`: names of noise arms.
+
+    `metrics`: those to attribute, all by default. What the others say of headroom and chance counts all the same.
 
     UserError: a design without an arm that an asked effect needs, or an arm without scores.
     """
@@ -58,10 +64,13 @@ def attribute(
     for one in scores:
         if absent := sorted({*game.coalitions, *noise} - set(one.arms)):
             raise UserError(f"{one.task}: no scores of arms {', '.join(absent)} of the design; score all arms together")
+    mastered = of_mastered_bands(scores)
+    scores, notes = [one for one, _ in mastered], [note for _, note in mastered]
     reasons = withheld(scores, [arm for arm, players in game.coalitions.items() if players])
     single = [
-        replace(read(one, game, found, noise, options), withheld=why, near_chance=bool(near))
-        for one, why, near in zip(scores, reasons, near_chance(scores), strict=True)
+        replace(read(one, game, found, noise, options), withheld=why, near_chance=bool(near), note=note)
+        for one, why, near, note in zip(scores, reasons, near_chance(scores), notes, strict=True)
+        if not metrics or one.metric in metrics
     ]
     readings = _with_subsets(single)
     groups = [lines_of(reading, found, options.level) for reading in readings]
@@ -129,7 +138,7 @@ def _effect(line: Line, share: Share, p_adjusted: float, game: Game, options: At
         loss_per_gib_saved=line.value / (saved / 2**30) if saved else None,
         n_items=reading.items,
         n_documents=len(reading.documents),
-        reason="; ".join(filter(None, [contrast.note, reading.note, line.unknown, share.reason])),
+        reason="; ".join(filter(None, [contrast.note, line.sampling, reading.note, line.unknown, share.reason])),
     )
 
 

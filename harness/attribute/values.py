@@ -7,6 +7,7 @@ block) among the units N:
     restored     L(N) - L(N minus u)         what giving u its precision back would save
     interaction  L(N) - sum_u L(u)           what the parts do not explain by themselves
     shapley      mean over orders of arrival of u's added loss (Shapley 1953); two units: mean of alone and restored
+    sampled      the mean over some orders only: an estimate of the Shapley value (Castro, Gomez & Tejada 2009)
     owen         the same over orders that keep each block's players together (Owen 1977). Nests in the blocks' Shapley
                  values and needs only unions of one block's players with the other block off or on. For 4 + 3 roles:
                  2 x (16 + 8) coalitions less the 4 counted twice = 44 arms
@@ -14,7 +15,7 @@ block) among the units N:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import comb
 
@@ -23,6 +24,7 @@ RESIDUAL = "residual"  # the unit that stands for what means leave of the total
 Coalition = frozenset[str]
 Form = dict[Coalition, float]  # weights on L(S)
 Units = Mapping[str, Coalition]  # unit -> its players
+Order = tuple[str, ...]  # of arrival
 
 
 def loss(coalition: Coalition) -> Form:
@@ -71,6 +73,22 @@ def means(units: Units) -> dict[str, Form]:
 def shapley(units: Units) -> dict[str, Form]:
     """Exact Shapley values over all 2^n unions of units."""
     return {unit: weighted(*_arrivals(unit, units, frozenset())) for unit in units}
+
+
+def arrivals(units: Units, order: Order) -> dict[str, Form]:
+    """What each unit adds to the loss of those before it in one order. They sum to the total."""
+    found, before = {}, frozenset()
+    for unit in order:
+        joined = before | units[unit]
+        found[unit] = weighted((1, loss(joined)), (-1, loss(before)))
+        before = joined
+    return found
+
+
+def sampled(units: Units, orders: Sequence[Order]) -> dict[str, Form]:
+    """Mean over the orders of what each unit adds: the exact Shapley value where these are all orders."""
+    added = [arrivals(units, order) for order in orders]
+    return {unit: weighted(*((1 / len(orders), forms[unit]) for forms in added)) for unit in units}
 
 
 def owen(blocks: Units) -> dict[str, Form]:

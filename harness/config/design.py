@@ -28,6 +28,7 @@ class Players(StrEnum):
     roles = "roles"
     layers = "layers"
     block_layers = "block_layers"  # blocks x groups of layers
+    role_layers = "role_layers"  # roles x groups of layers
     experts = "experts"
 
 
@@ -40,6 +41,7 @@ class ArmsRule(StrEnum):
     one_in = "one_in"  # each player alone, and all at once
     one_out = "one_out"  # all but one player, and all at once
     one_in_out = "one_in_out"  # both: 16 arms for seven roles
+    sampled = "sampled"  # prefixes of design.permutations orders of the players (estimated Shapley values)
     owen = "owen"  # roles: every subset of one block's roles with the other block off and on (exact Owen values)
 
 
@@ -53,4 +55,5 @@ class DesignConfig:
     random_sets: int = 0  # arms that quantize random sites, as many weights as the smaller block has
     noise_draws: int = 0  # arms that move every block weight by at most half a bfloat16 step: the noise floor
     layer_groups: int = 0  # merge consecutive layers into this many players; 0: one each
+    permutations: int = 8  # orders of arms=sampled: drawn with the seed, each beside its reverse; even
     seed: int = 0

@@ -174,15 +174,17 @@ def _profile(panels: Sequence[dict[tuple[str, str], Effect]]) -> Figure:
 
 def _heat_map(panels: Sequence[dict[tuple[str, str], Effect]]) -> Figure:
     """Loss of each role (or block) in each layer; crossed where its interval includes zero."""
-    rows, columns = (list(dict.fromkeys(cell[n] for cell in panels[0])) for n in (0, 1))
+    rows = list(dict.fromkeys(role for role, _ in panels[0]))
+    columns = sorted({layer for _, layer in panels[0]}, key=lambda layer: int(layer.partition("-")[0]))
     shown = [effect for panel in panels for effect in panel.values()]
     caption = f"Effect: {shown[0].kind}. Crossed: its interval includes zero."
-    figure, all_axes = _figure(len(panels), 1.6 + 0.3 * len(columns), 1.7 + 0.34 * len(rows), caption)
+    figure, all_axes = _figure(len(panels), max(3.0, 1.6 + 0.3 * len(columns)), 1.7 + 0.34 * len(rows), caption)
     loss = _numbers(shown, "loss")
     reach = float(np.abs(loss).max()) or 1.0
     colours, least = ("PuOr_r", -reach) if loss.min() < -0.1 * reach else ("Blues", 0.0)
     for axes, panel in zip(all_axes, panels, strict=True):
-        grid = np.array([[panel[row, column].loss for column in columns] for row in rows])
+        at = {cell: effect.loss for cell, effect in panel.items()}
+        grid = np.array([[at.get((row, column), np.nan) for column in columns] for row in rows])  # not in all layers
         image = axes.imshow(grid, cmap=colours, vmin=least, vmax=reach, aspect="auto")
         unsure = [cell for cell, e in panel.items() if e.lo is not None and e.hi is not None and e.lo <= 0 <= e.hi]
         axes.plot([columns.index(c) for _, c in unsure], [rows.index(r) for r, _ in unsure], "x", color=SOFT, ms=4)

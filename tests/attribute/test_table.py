@@ -124,6 +124,19 @@ def test_accuracy_near_chance_has_no_shares():
     assert one(rows(near, right_length), "alone", "ffn", metric="acc").reason == "no share: total not told from zero"
 
 
+def test_metrics_that_are_not_attributed_still_tell_of_chance():
+    rng = np.random.default_rng(0)
+    right = (rng.random((4, 400)) < np.array([0.33, 0.3, 0.3, 0.3])[:, None]).astype(float)
+    near = Scores("general", "prose", "acc", list(LOSS), right, np.arange(400), True, worst=0.25)
+    found = attribute([near, scores(documents=400)], BLOCKS, OPTIONS, metrics=["nll"])
+    assert {e.metric for e in found} == {"nll"}
+    assert (
+        "acc 0.29 is too near chance" in one(found, "shapley", "ffn").reason
+        and one(found, "shapley", "ffn").share is None
+    )
+    assert {e.metric for e in attribute([near, scores(documents=400)], BLOCKS, OPTIONS)} == {"acc", "nll"}
+
+
 def test_a_task_that_base_hardly_masters_is_left_out_of_its_subsets_mean():
     def quiz(task, accuracy, loss):
         rng = np.random.default_rng(1)
@@ -138,6 +151,43 @@ def test_a_task_that_base_hardly_masters_is_left_out_of_its_subsets_mean():
         of["all"].loss == pytest.approx((of["known"].loss + of["also"].loss) / 2) and of["hard"].loss > of["all"].loss
     )
     assert "without hard: base is too near chance" in of["all"].reason and of["hard"].reason == ""
+
+
+def banded(accuracy, documents=200, task="quiz"):
+    """nll and acc of a task with two bands of equal size, `known` and `rare`, which loses nine times as much."""
+    rng = np.random.default_rng(2)
+    bands = ["known", "rare"] * (documents // 2)
+    loss_N = np.where(np.array(bands) == "rare", 9.0, 1.0)
+    values_AN = 3 + np.outer(list(LOSS.values()), loss_N) + 0.01 * rng.normal(size=(4, documents))
+    nll = scores("knowledge", documents=documents, task=task, values_AN=values_AN, worst=np.nan, bands_N=bands)
+    right_N = np.where(np.array(bands) == "rare", np.arange(documents) // 2 % 100 < 100 * accuracy, True).astype(float)
+    acc = replace(nll, metric="acc", values_AN=np.tile(right_N, (4, 1)), higher_is_better=True, worst=0.25)
+    return nll, acc
+
+
+def test_a_band_that_base_hardly_masters_is_left_out_and_named():
+    found = rows(*banded(accuracy=0.3))
+    total = one(found, "total", "all", metric="nll")
+    assert total.loss == pytest.approx(LOSS["both"], abs=0.01) and total.n_items == total.n_documents == 100
+    assert {e.reason for e in found if e.metric == "nll" and e.kind == "shapley"} == {
+        "without band rare: base is too near chance"
+    }
+    whole = one(rows(*banded(accuracy=0.35)), "total", "all", metric="nll")
+    assert whole.loss == pytest.approx(5 * LOSS["both"], abs=0.01) and whole.n_items == 200 and whole.reason == ""
+
+
+def test_a_band_of_few_documents_is_not_judged():
+    total = one(rows(*banded(accuracy=0.0, documents=38)), "total", "all", metric="nll")
+    assert total.n_items == 38 and total.reason == ""
+
+
+def test_a_task_near_chance_stays_whole_and_a_subset_says_which_bands_are_left_out():
+    nll, acc = banded(accuracy=0.3)
+    hard = replace(acc, values_AN=np.zeros((4, 200)))
+    assert one(rows(nll, hard), "total", "all", metric="nll").n_items == 200
+    found = rows(nll, acc, *banded(accuracy=0.9, task="other"))
+    mean = one(found, "total", "all", metric="nll", task="all")
+    assert mean.n_items == 300 and mean.reason == "quiz: without band rare: base is too near chance"
 
 
 def test_headroom_is_inherited_by_metrics_that_know_no_worst_value():

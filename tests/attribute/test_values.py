@@ -1,5 +1,6 @@
 """Values against brute force: all orders of arrival, one by one."""
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.attribute.effects import Game, contrasts
-from harness.attribute.values import everyone, interaction, means, owen, restored, shapley
+from harness.attribute.values import everyone, interaction, means, owen, restored, sampled, shapley
+from harness.config import ArmsRule, DesignConfig
+from harness.design import sampled_orders
 from harness.errors import UserError
 
 ROLES = {
@@ -80,6 +83,64 @@ def test_parts_sum_to_the_total(seed):
     units = {player: frozenset({player}) for player in PLAYERS}
     for parts in (shapley(units), means(units), owen(ROLES), shapley(ROLES)):
         assert sum(read(form, game) for form in parts.values()) == pytest.approx(game[everyone(ROLES)], abs=1e-9)
+
+
+UNITS = {player: frozenset({player}) for player in PLAYERS}
+
+
+def drawn(permutations, seed=0, players=PLAYERS):
+    return sampled_orders(players, DesignConfig(arms=ArmsRule.sampled, permutations=permutations, seed=seed))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 8, 40]))
+def test_sampled_values_are_the_mean_over_their_orders_and_sum_to_the_total(seed, count):
+    game, orders = random_game(seed), drawn(count, seed % 100)
+    found = {player: read(form, game) for player, form in sampled(UNITS, orders).items()}
+    assert found == pytest.approx(mean_over(orders, game), abs=1e-12)
+    assert sum(found.values()) == pytest.approx(game[everyone(ROLES)], abs=1e-9)
+
+
+def test_all_orders_give_exact_values():
+    players = PLAYERS[:4]
+    units = {player: UNITS[player] for player in players}
+    orders = drawn(24, players=players)
+    assert sorted(orders) == sorted(permutations(players))
+    exact, game = shapley(units), random_game(0)
+    for player, form in sampled(units, orders).items():
+        assert read(form, game) == pytest.approx(read(exact[player], game), abs=1e-12)
+
+
+def test_more_orders_come_nearer_to_exact_values():
+    exact, far = shapley(UNITS), []
+    for count in (2, 32, 512):
+        errors = [
+            read(form, random_game(seed)) - read(exact[player], random_game(seed))
+            for seed in range(5)
+            for player, form in sampled(UNITS, drawn(count, seed)).items()
+        ]
+        far.append(np.square(errors).mean())
+    assert far[0] > 4 * far[1] > 16 * far[2]
+
+
+def test_orders_come_with_their_reverses_and_by_the_seed():
+    orders = drawn(8)
+    assert len(set(orders)) == 8 and all(a == b[::-1] for a, b in zip(orders[::2], orders[1::2], strict=True))
+    assert drawn(8) == orders != drawn(8, seed=1)
+    assert drawn(8, players=reversed(PLAYERS)) == orders
+
+
+def test_additive_losses_have_no_spread_between_orders():
+    orders = drawn(6)
+    game = replace(game_of(set(), *(order[:n] for order in orders for n in range(1, 8))), orders=orders)
+    worth = {player: n / 10 for n, player in enumerate(PLAYERS)}
+    found = {c.player: c for c in contrasts(game, {}) if c.kind == "shapley"}
+    assert found.keys() == set(PLAYERS) and {c.note for c in found.values()} == {"mean over sampled orders"}
+    for player, contrast in found.items():
+        assert len(contrast.by_pair) == 3
+        for form in (contrast.form, *contrast.by_pair):
+            value = sum(weight * sum(worth[p] for p in coalition) for coalition, weight in form.items())
+            assert value == pytest.approx(worth[player], abs=1e-12)
 
 
 def game_of(*coalitions, blocks=ROLES):

@@ -100,3 +100,12 @@ def test_layers_alone_are_a_profile_and_with_roles_a_heat_map():
     figure = layers(panels_of(cells))
     assert figure.axes[0].images[0].get_array().shape == (2, 3)
     assert figure.axes[0].lines[0].get_xydata().tolist() == [[0, 0]]  # the one cell not told from zero is crossed
+
+
+def test_a_heat_map_has_layers_in_order_and_gaps_where_a_role_is_not_in_all_of_them():
+    groups = ("10-19", "0-9", "20-29")
+    cells = [effect("alone", f"ffn.{role}.layers.{group}", 0.1) for role, group in product(("gate", "down"), groups)]
+    figure = layers(panels_of(cells[:-1]))
+    grid = figure.axes[0].images[0].get_array()
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["0-9", "10-19", "20-29"]
+    assert grid.mask.tolist() == [[False] * 3, [False, False, True]]
