@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from harness.attribute.power import BASE_SCORES, POWER, PRIORS, Resolution
+from harness.attribute.reading import ALL_TASKS
 from harness.attribute.shares import NO_SHARE
+from harness.effects import READ_BY
 from harness.model.sites import Site
 from harness.plan import Arm
 from harness.report.rows import records
@@ -27,6 +31,7 @@ from harness.words import is_noise
 WIDTH = 190  # columns of a table off a terminal
 ATTRIBUTED = ("nll", "kl")  # shown; attribution.csv has the others
 MOST_ARMS = 4  # side by side
+MOST_TASKS = 8  # of a subset, one by one
 WITHHELD = "withheld"
 LINE_EVERY = 10.0  # seconds between progress lines off a terminal
 
@@ -73,6 +78,60 @@ def show_preflight(lines: Mapping[str, str]) -> None:
     for row in lines.items():
         table.add_row(*row)
     console().print(table)
+
+
+def show_resolutions(found: Sequence[Resolution], level: float, windowed: Sequence[str] = ()) -> None:
+    """Before a run: the smallest loss that each task and subset tells from zero. `windowed`: texts without documents.
+
+    Of many tasks in a subset only their mean.
+    """
+    rows: dict[tuple[str, str], dict[str, Resolution]] = {}
+    for one in found:
+        rows.setdefault((one.subset, one.task), {})[one.metric] = one
+    sizes = Counter(subset for subset, task in rows if task != ALL_TASKS)
+    title = f"smallest loss told from zero with {POWER:.0%} power at level {level:g}".replace("%", " %")
+    known = [name for name in PRIORS if any(name in own for own in rows.values())]
+    metrics = known + sorted({metric for own in rows.values() for metric in own} - set(known))
+    wide = _table(title, ["subset", "task"], ["items", "documents", *metrics])
+    brief = [metric for metric in metrics if metric in READ_BY]
+    narrow = _table(title, ["task"], ["items", "docs", *brief])
+    for (subset, task), own in rows.items():
+        if task != ALL_TASKS and sizes[subset] > MOST_TASKS:
+            continue
+        size = max(own.values(), key=lambda one: one.n_items)
+        name = f"all {sizes[subset]} tasks" if task == ALL_TASKS else task
+        figures = str(size.n_items), str(size.n_documents)
+        wide.add_row(subset, name, *figures, *(_resolved_cell(own.get(metric)) for metric in metrics))
+        narrow.add_row(f"{subset} {name}", *figures, *(_resolved_cell(own.get(metric)) for metric in brief))
+    if not rows:
+        return
+    shown = metrics if _print_first_that_fits(wide, narrow) is wide else brief
+    for line in _resolution_notes([one for one in found if one.metric in shown], windowed):
+        console().print(line, highlight=False, markup=False)
+
+
+def _resolved_cell(one: Resolution | None) -> str:
+    if one is None:
+        return ""
+    return f"{one.smallest:.2g}{'*' * (one.source == BASE_SCORES)}{'!' * one.warns}"
+
+
+def _resolution_notes(found: Sequence[Resolution], windowed: Sequence[str]) -> Iterator[str]:
+    """What the marks mean, and what to do about them."""
+    starred = any(one.source == BASE_SCORES for one in found)
+    yield "* from kept scores of base; others from a stated prior" if starred else "from stated priors, not from scores"
+    if "kl" in {one.metric for one in found}:
+        yield "kl: told from zero is a difference, as the FFN's part less the attention's"
+    few: dict[str, set[str]] = {}
+    for one in found:
+        if one.warns:
+            few.setdefault(one.metric, set()).add(f"{one.typical:.2g}")
+    if few:
+        said = ", ".join(f"{metric} {' or '.join(sorted(typical))}" for metric, typical in few.items())
+        yield f"! WARNING: a typical int4 loss is smaller ({said}): score more items, or read a metric without !"
+    if windowed:
+        names = ", ".join(windowed)
+        yield f"{names}: windows count as independent; eval.perplexity.document_regex says what a document is"
 
 
 def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
@@ -153,12 +212,14 @@ def _table(title: str, words: Sequence[str], figures: Sequence[str], leading: in
     return table
 
 
-def _print_first_that_fits(*tables: Table) -> None:
-    """The first table that needs no cell cut, else the last."""
+def _print_first_that_fits(*tables: Table) -> Table:
+    """The first table that needs no cell cut, else the last; returned as well."""
     out = console()
     endless = out.options.update(max_width=10_000)
     fits = (table for table in tables if out.measure(table, options=endless).maximum <= out.width)
-    out.print(next(fits, tables[-1]))
+    chosen = next(fits, tables[-1])
+    out.print(chosen)
+    return chosen
 
 
 def _signed(value: float, decimals: int) -> str:

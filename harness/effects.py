@@ -7,22 +7,29 @@ an arm with another calibration draw are neither.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 import numpy as np
 
 from harness.attribute import Game, Scores, contrasts
-from harness.attribute.power import TEXT_NLL, resolution
-from harness.config import AttributeConfig
+from harness.attribute.power import PRIORS, TEXT_PRIORS, Resolution, over_tasks, resolution
+from harness.attribute.values import Order
+from harness.config import AttributeConfig, DesignConfig
+from harness.design import sampled_orders
 from harness.errors import UserError
 from harness.plan import Arm
 from harness.scheme import BLOCKS
-from harness.score.measure import WINDOW, Measure, Scorable
+from harness.score.measure import WINDOW, Measure, Results, Scorable
+
+READ_BY = ("acc", "exact_match", "nll", "kl")
 
 
-def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
-    """Players with their weights and the bytes that quantizing them saves; `bits_per_weight` by site name."""
+def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float], orders: Sequence[Order] = ()) -> Game:
+    """Players with their weights and the bytes that quantizing them saves; `bits_per_weight` by site name.
+
+    `orders`: those that the arms are prefixes of, in sampled designs.
+    """
     design = [arm for arm in arms if not arm.control and not arm.draw]
     owner = _owners(design)
     weights: dict[str, int] = {}
@@ -43,12 +50,18 @@ def game_of(arms: Sequence[Arm], bits_per_weight: Mapping[str, float]) -> Game:
         {block: frozenset(own) for block, own in blocks.items()},
         weights,
         {player: round(size) for player, size in saved.items()},
+        orders,
     )
 
 
-def check_effects(arms: Sequence[Arm], options: AttributeConfig) -> None:
+def orders_of(arms: Sequence[Arm], design: DesignConfig) -> list[Order]:
+    """The orders that a sampled design's arms are prefixes of; none in other designs."""
+    return sampled_orders({player for arm in arms for player in arm.players}, design)
+
+
+def check_effects(arms: Sequence[Arm], options: AttributeConfig, orders: Sequence[Order] = ()) -> None:
     """UserError, before anything is scored, for an effect that lacks its arms or a claim about no player."""
-    game = game_of(arms, {site.name: 16.0 for arm in arms for site in arm.plan})
+    game = game_of(arms, {site.name: 16.0 for arm in arms for site in arm.plan}, orders)
     contrasts(game, options.claims, options.effects)
     known = {*BLOCKS, *game.blocks, *(player for players in game.coalitions.values() for player in players)}
     if unknown := sorted(set(options.claims) - known):
@@ -57,20 +70,27 @@ def check_effects(arms: Sequence[Arm], options: AttributeConfig) -> None:
         )
 
 
-def check_work(work: Sequence[Scorable], options: AttributeConfig) -> None:
-    """UserError, before anything is scored, for two tasks of one name, or a primary metric that no task has."""
+def check_work(work: Sequence[Scorable], options: AttributeConfig, metrics: Sequence[str] = ()) -> None:
+    """UserError, before anything is scored, for two tasks of one name, or a metric to attribute that no task has.
+
+    `metrics`: those to attribute, all by default; the primary one is among them.
+    """
     counts = Counter((task.subset, task.name) for task in work)
     if twice := [f"{name} in {subset}" for (subset, name), count in counts.items() if count > 1]:
         raise UserError(
             f"eval: {twice[0]} is two tasks. Give them different names: eval.perplexity.name, or task: in YAML."
         )
     known = list(dict.fromkeys(name for task in work for name in task.metrics))
-    if options.primary_metric not in known:
-        near = get_close_matches(options.primary_metric, known, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+    asked = [("attribute.primary_metric", options.primary_metric), *(("eval.attribute_metrics", m) for m in metrics)]
+    for field, name in asked:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UserError(f"{field}={name}: nothing that is scored here has it.{hint} There are {', '.join(known)}.")
+    if metrics and options.primary_metric not in metrics:
         raise UserError(
-            f"attribute.primary_metric={options.primary_metric}: nothing that is scored here has it.{hint} "
-            f"There are {', '.join(known)}."
+            f"attribute.primary_metric={options.primary_metric} is not among eval.attribute_metrics={list(metrics)}. "
+            "Add it there, or attribute every metric: eval.attribute_metrics=[]."
         )
 
 
@@ -86,22 +106,44 @@ def _owners(design: Sequence[Arm]) -> dict[str, str]:
     return owner
 
 
-def resolves(work: Sequence[Scorable], level: float) -> dict[str, str]:
-    """Lines to print before a run: the smallest loss in nll that each task's items can tell from zero.
+def resolves(
+    work: Sequence[Scorable], level: float, metrics: Sequence[str] = (), kept: Sequence[Results | None] = ()
+) -> list[Resolution]:
+    """Before a run, the smallest loss that each task, and each subset's mean over tasks, tells from zero.
 
-    A line warns where a typical int4 loss is smaller.
+    In the metrics that are attributed (all by default), and always in those a run is read by. `kept`: what earlier
+    runs left of base, task by task.
     """
-    lines = {}
-    for w in work:
-        found = resolution(w.subset, w.name, "nll", w.item_documents, level, TEXT_NLL if w.is_text else None)
-        if found is not None:
-            said = [f"{found.n_documents} documents resolve a loss of {found.smallest:.2g} nats/token"]
-            if found.warning:
-                said.append(f"a typical int4 loss is smaller ({found.typical:.2g}): score more items")
-            if w.is_text and w.item_documents[0].startswith(WINDOW):
-                said.append("windows count as independent; eval.perplexity.document_regex says what a document is")
-            lines[w.name] = "; ".join(said)
-    return lines
+    shown = {*READ_BY, *metrics} if metrics else set(PRIORS)
+    found: list[Resolution] = []
+    for subset in dict.fromkeys(task.subset for task in work):
+        tasks = [n for n, task in enumerate(work) if task.subset == subset]
+        own = [one for n in tasks for one in _resolved(work[n], level, shown, kept[n] if kept else None)]
+        found += own
+        for metric in dict.fromkeys(one.metric for one in own):
+            same = [one for one in own if one.metric == metric]
+            names = {one.task for one in same}
+            labels = {label for n in tasks if work[n].name in names for label in work[n].item_documents}
+            found += [over_tasks(same, len(labels), level)] if len(same) > 1 else []
+    return found
+
+
+def _resolved(task: Scorable, level: float, shown: set[str], kept: Results | None) -> Iterator[Resolution]:
+    priors = TEXT_PRIORS if task.is_text else PRIORS
+    measures = {measure.metric: measure for measure in kept.measures} if kept else {}
+    for metric in task.metrics:
+        if metric.partition(",")[0] not in shown:
+            continue
+        base = measures.get(metric)
+        own = {} if base is None else {"base_N": base.values_AN[0], "weights_N": base.weights_N}
+        one = resolution(task.subset, task.name, metric, task.item_documents, level, priors, **own)
+        if one is not None:
+            yield one
+
+
+def unclear_documents(work: Sequence[Scorable]) -> list[str]:
+    """Texts that do not say what a document is."""
+    return [task.name for task in work if task.is_text and task.item_documents[0].startswith(WINDOW)]
 
 
 def scores_of(measure: Measure, arms: Sequence[Arm], band: str = "") -> Scores:
@@ -118,4 +160,5 @@ def scores_of(measure: Measure, arms: Sequence[Arm], band: str = "") -> Scores:
         weights_N=measure.weights_N[chosen],
         worst=measure.worst,
         divergence=measure.metric == "kl",
+        bands_N=[own for own, kept in zip(measure.bands, chosen, strict=True) if kept],
     )

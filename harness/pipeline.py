@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,19 @@ from harness import ranks
 from harness.attribute import attribute, to_frame
 from harness.calibrate import Draw, draw_samples
 from harness.calibration import Calibration
-from harness.config import AttributeConfig, CalibInputs, RunConfig
-from harness.console import progress, show_attribution, show_plan, show_preflight, show_report, show_spreads
+from harness.config import CalibInputs, RunConfig
+from harness.console import (
+    progress,
+    show_attribution,
+    show_plan,
+    show_preflight,
+    show_report,
+    show_resolutions,
+    show_spreads,
+)
 from harness.controls import control_arms
 from harness.design import build_arms, with_draws
-from harness.effects import check_effects, check_work, game_of, resolves, scores_of
+from harness.effects import check_effects, check_work, game_of, orders_of, resolves, scores_of, unclear_documents
 from harness.errors import UserError
 from harness.failures import logged
 from harness.files import RunFolder
@@ -38,10 +46,10 @@ from harness.report.cells import arm_cells, peak_bytes, reset_peak, run_cells, s
 from harness.report.group_rows import group_report
 from harness.report.run_page import write_run_report
 from harness.report.tables import Sheet, read_report, write_table
-from harness.reuse import Reuse, protocol, reusable
+from harness.reuse import Reuse, kept_base, protocol, reusable
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
-from harness.score.generate import check_writing, write_answers
+from harness.score.generate import check_writing, write_answers, writing
 from harness.score.measure import Measure, Results, Scorable
 from harness.stale import finished
 from harness.stream import Scores, Stream, head_cost
@@ -70,16 +78,16 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
     rules = resolve(model.all_sites, config.quant)
     arms = all_arms(config, model, rules.plan)
     check_plan(config, model, rules.plan)
-    check_effects(arms, config.attribute)
+    check_effects(arms, config.attribute, orders_of(arms, config.design))
     if config.harness.plan_only:
         show_plan(arms, rules.notes)
     work = gather(sources, config.eval, model)
-    check_work(work, config.attribute)
+    check_work(work, config.attribute, config.eval.attribute_metrics)
     check_writing(work, model, arms, config.calib)
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
-    lines = {**ready.lines, **resolves(work, config.attribute.level)}
     if config.harness.plan_only:
-        show_preflight(lines)
+        show_preflight(ready.lines)
+        show_resolved(config, model, arms, work)
         return Outcome("planned")
     config = replace(config, engine=ready.engine)
     draws = draw_all(config, model, arms, start)
@@ -94,7 +102,8 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
             return settled
         begun(folder.path)
         with logged(folder, config):
-            show_preflight(lines)
+            show_preflight(ready.lines)
+            show_resolved(config, model, arms, work)
             _measure(config, model, arms, work, draws, folder)
     return Outcome("done", folder.path)
 
@@ -125,7 +134,7 @@ def _measure(
     )
     tables = {"report.csv": sheet.report(), "sites.csv": site_rows(arms, weigher), "items.parquet": sheet.items()}
     tables |= {"questions.parquet": sheet.questions(), "sensitivity.csv": sheet.sensitivity()}
-    tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config.attribute)
+    tables["attribution.csv"] = attribution(arms, sheet.measures, weigher, config)
     if len(groups := group_report(sheet, work)):
         tables["groups.csv"] = groups
     for name, table in tables.items():
@@ -210,12 +219,9 @@ def score(
 ) -> Scores:
     """Every arm's scores of every sequence, in the order of `work`."""
     sequences = [sequence for task in work for sequence in task.sequences]
-    alone = any(arm.is_live for arm in arms)  # what is scored together changes what LLM.int8 takes for outliers
-    packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
-    computed, plain = sum(len(p) for p in packs), sum(len(s.tokens) - 1 for s in sequences)
+    cut, total = cut_batches(config, model, arms, sequences), int(slots(sequences)[-1])
+    computed, plain = sum(len(p) for batch in cut for p in batch), sum(len(s.tokens) - 1 for s in sequences)
     log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
-    cut = list(batches(packs, 1 if alone else config.engine.batch_tokens, model.notes.rope))
-    total = int(slots(sequences)[-1])
     own = ranks.dealt(cut)
 
     def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
@@ -235,6 +241,30 @@ def score(
     return Reuse(model, weigher, calibration, made_from, total, most_bytes, one_pass).score(arms)
 
 
+def show_resolved(config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]) -> None:
+    """The smallest losses that the run can tell from zero, by what earlier runs left of base where they did."""
+    level, kept = config.attribute.level, kept_results(config, model, arms, work)
+    show_resolutions(resolves(work, level, config.eval.attribute_metrics, kept), level, unclear_documents(work))
+
+
+def kept_results(
+    config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]
+) -> list[Results | None]:
+    """Of each task, base's results from kept scores; none where there are none, or they are not to be taken.
+
+    A task that writes text has none: what base wrote is not kept.
+    """
+    options = config.harness
+    if options.force or not options.reuse or ranks.ranks() > 1 or not (cache_folder() / "scores").is_dir():
+        return []
+    cut = cut_batches(config, model, arms, [sequence for task in work for sequence in task.sequences])
+    scores = kept_base(protocol(model, cut, config.engine.head_tokens), config.quant.indivisible)
+    if scores is None:
+        return []
+    written = [task.name for task in writing(work)]
+    return [None if task.name in written else task.results(own) for task, own in _by_task(scores, work)]
+
+
 def draw_all(config: RunConfig, model: Model, arms: Sequence[Arm], start: Path) -> list[Draw]:
     """Calibration tokens of every seed; none where no arm's method looks at inputs."""
     if not any(arm.calibrated for arm in arms):
@@ -251,6 +281,15 @@ def calibrate(config: RunConfig, model: Model, draws: Sequence[Draw]) -> Calibra
     return Calibration(model, draws, sequential, config.engine.batch_tokens, folder)
 
 
+def cut_batches(
+    config: RunConfig, model: Model, arms: Sequence[Arm], sequences: Sequence[TokenSequence]
+) -> list[list[Pack]]:
+    """What is scored together, the same for all arms."""
+    alone = any(arm.is_live for arm in arms)  # what is scored together changes what LLM.int8 takes for outliers
+    packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
+    return list(batches(packs, 1 if alone else config.engine.batch_tokens, model.notes.rope))
+
+
 def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequence]) -> list[Pack]:
     """Packed trees as far as the model can take their mask and it is asked for, else plain sequences."""
     tree = model.notes.tree
@@ -260,12 +299,15 @@ def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequenc
 
 
 def _results(scores: Scores, work: Sequence[Scorable]) -> list[Results]:
-    results, first = [], 0
+    return [task.results(own) for task, own in _by_task(scores, work)]
+
+
+def _by_task(scores: Scores, work: Sequence[Scorable]) -> Iterator[tuple[Scorable, Scores]]:
+    first = 0
     for task in work:
         stop = first + sum(sequence.scored for sequence in task.sequences)
-        results.append(task.results(scores.part(slice(first, stop))))
+        yield task, scores.part(slice(first, stop))
         first = stop
-    return results
 
 
 def _facts(model: Model, work: Sequence[Scorable], draws: Sequence[Draw]) -> dict:
@@ -279,13 +321,12 @@ def _facts(model: Model, work: Sequence[Scorable], draws: Sequence[Draw]) -> dic
     }
 
 
-def attribution(
-    arms: Sequence[Arm], measures: Sequence[Measure], weigher: Weigher, options: AttributeConfig
-) -> pd.DataFrame:
+def attribution(arms: Sequence[Arm], measures: Sequence[Measure], weigher: Weigher, config: RunConfig) -> pd.DataFrame:
     """attribution.csv: every effect that the design's arms allow, by task, subset and metric."""
     bits = {name: fact["bits_per_weight"] for arm in arms for name, fact in weigher.facts_of(arm).items()}
     noise = [arm.name for arm in arms if arm.is_noise]
-    return to_frame(attribute([scores_of(m, arms) for m in measures], game_of(arms, bits), options, noise))
+    scores, game = [scores_of(m, arms) for m in measures], game_of(arms, bits, orders_of(arms, config.design))
+    return to_frame(attribute(scores, game, config.attribute, noise, config.eval.attribute_metrics))
 
 
 def _summary(config: RunConfig, model: Model, arms: Sequence[Arm], seconds: float) -> dict:

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -88,6 +89,23 @@ def protocol(model: Model, batches: Sequence[Sequence[Pack]], head_tokens: int) 
     }
 
 
+def kept_base(made_from: Mapping[str, Any], indivisible: str) -> Scores | None:
+    """Base's scores as an earlier run left them; nothing is made, and nothing thrown away."""
+    entry = Entry(_path(made_from, [], indivisible, []))
+    if entry.damage() != "":
+        return None
+    row = load_file(entry.path)
+    return Scores(*(row[f.name].numpy()[None] for f in fields(Scores)))
+
+
+def _path(made_from: Mapping[str, Any], does: Sequence[Any], indivisible: str, tools: Sequence[Any]) -> Path:
+    """Where an arm's scores are. `does`: what it does to the model, and the tokens it calibrates on; base nothing.
+
+    `tools`: published tools that make its weights.
+    """
+    return folder_of("scores", made_from) / f"{key_of([does, indivisible, tools])}.safetensors"
+
+
 @dataclass
 class Reuse:
     """What is kept of one model scored on the same batches. Where arms are given, the first is base."""
@@ -99,8 +117,8 @@ class Reuse:
     slots: int
     most_bytes: float  # base's hidden states are kept up to this size
     run: Pass
-    _found: dict[str, Row] = field(default_factory=dict, init=False)
-    _keys: dict[Treatment, str] = field(default_factory=dict, init=False)
+    _found: dict[Path, Row] = field(default_factory=dict, init=False)
+    _keys: dict[Treatment, Path] = field(default_factory=dict, init=False)
 
     def score(self, arms: Sequence[Arm]) -> Scores:
         """Scores of all arms, as one pass over all of them would give."""
@@ -184,13 +202,13 @@ class Reuse:
             self._entry(arm).write(lambda path, t=tensors, f=facts: save_file(t, path, {"facts": f}))
 
     def _entry(self, arm: Arm) -> Entry:
-        return Entry(folder_of("scores", self.made_from) / f"{self._key(arm)}.safetensors", self._about(arm))
+        return Entry(self._key(arm), self._about(arm))
 
     def _about(self, arm: Arm) -> dict[str, Any]:
         return {"model": self.model.name, "arm": arm.name, **self.made_from}
 
-    def _key(self, arm: Arm) -> str:
-        """Hash of what the arm does to the model, of the tokens it calibrates on, and of the tools that make it."""
+    def _key(self, arm: Arm) -> Path:
+        """The file of its scores, the same for arms that do the same."""
         if arm.key not in self._keys:
             does = [
                 (site.name, type(recipe).__name__, asdict(recipe), self._samples(recipe, draw))
@@ -198,7 +216,7 @@ class Reuse:
             ]
             methods = {recipe.method for recipe in arm.plan.values() if isinstance(recipe, Scheme)}
             tools = sorted(TOOLS[method].identity() for method in methods & set(TOOLS))
-            self._keys[arm.key] = key_of([does, self.weigher.indivisible, tools])
+            self._keys[arm.key] = _path(self.made_from, does, self.weigher.indivisible, tools)
         return self._keys[arm.key]
 
     def _samples(self, recipe: Any, draw: int) -> str:

@@ -1,10 +1,12 @@
 """What a person sees at the end of a run."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from harness.attribute.power import TEXT_PRIORS, over_tasks, resolution
 from harness.attribute.shares import NO_SHARE
-from harness.console import show_attribution, show_report
+from harness.console import show_attribution, show_report, show_resolutions
 
 
 def report():
@@ -38,3 +40,41 @@ def test_why_a_share_is_withheld_is_said(monkeypatch, capsys):
     assert "withheld, total not told from zero: knowledge qh_country_currency nll" in capsys.readouterr().out
     show_attribution(effects("mean of alone and restored"))
     assert "withheld" not in capsys.readouterr().out
+
+
+def resolutions(tasks=2):
+    """Of a text, of questions whose base is known, and of their mean."""
+    base, at = np.arange(60) % 5 > 0, np.arange(60)
+    found = [resolution("knowledge", "prose", m, at[:30], 0.95, TEXT_PRIORS) for m in ("nll", "kl")]
+    for n in range(tasks):
+        task = f"qh_country_currency_{n}"
+        metrics = ("acc", "acc_norm", "exact_match", "nll", "kl", "margin")
+        found += [resolution("knowledge", task, m, at, 0.95, base_N=base if m == "acc" else None) for m in metrics]
+    return [*found, over_tasks([one for one in found if one.metric == "nll"], 30 + 60 * tasks, 0.95)]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_what_a_run_can_resolve_fits_the_terminal_and_says_where_it_is_known_from(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_resolutions(resolutions(), 0.95, ["prose"])
+    said = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said and max(map(len, said.splitlines())) <= width
+    lines = [line.split() for line in said.splitlines()]
+    assert "80 % power at level 0.95" in said and ("margin" in said) is (width == 200)
+    (prose,) = (line for line in lines if line[:2] == ["knowledge", "prose"])
+    assert prose[2:] == ["30", "30", "0.041", "0.032"]
+    (known,) = (line for line in lines if "qh_country_currency_0" in line)
+    assert known[2:5] == ["60", "60", "0.13*!"]  # two marks: from base's scores, and more than a typical loss
+    assert ["knowledge", "all", "3", "tasks", "150", "150"] in [line[:6] for line in lines]
+    words = " ".join(said.split())
+    assert "* from kept scores of base; others from a stated prior" in words
+    assert "WARNING: a typical int4 loss is smaller (acc 0.02, " in words and "prose: windows count" in words
+
+
+def test_of_many_tasks_only_the_mean_is_shown(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    show_resolutions(resolutions(12), 0.95)
+    said = capsys.readouterr().out
+    assert "all 13 tasks" in said and "currency" not in said
+    show_resolutions([], 0.95)
+    assert capsys.readouterr().out == ""

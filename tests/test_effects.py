@@ -5,7 +5,7 @@ import pytest
 from harness.config import ArmsRule, AttributeConfig, DesignConfig, EffectKind, Players, QuantConfig
 from harness.controls import control_arms
 from harness.design import build_arms
-from harness.effects import check_effects, check_work, game_of
+from harness.effects import check_effects, check_work, game_of, resolves, unclear_documents
 from harness.errors import UserError
 from harness.plan import resolve
 from harness.scheme import Scheme
@@ -62,10 +62,11 @@ def test_a_game_counts_every_weight_once_and_bytes_from_the_bits_stored():
 
 
 class Task:
-    """A scorable, as far as its name goes."""
+    """A scorable, as far as its name, metrics and documents go."""
 
-    def __init__(self, name, *metrics):
+    def __init__(self, name, *metrics, documents=(), is_text=False):
         self.subset, self.name, self.metrics = "general", name, metrics
+        self.item_documents, self.is_text = list(documents), is_text
 
 
 def test_a_primary_metric_that_no_task_has_is_refused_with_those_that_are_there():
@@ -78,6 +79,32 @@ def test_a_primary_metric_that_no_task_has_is_refused_with_those_that_are_there(
         check_work(work[:1], AttributeConfig(primary_metric="acc"))
 
 
+def test_metrics_to_attribute_are_known_and_the_primary_one_is_among_them():
+    work = [Task("prose", "nll", "kl"), Task("qa", "nll", "acc")]
+    check_work(work, AttributeConfig(), ["nll", "kl"])
+    with pytest.raises(UserError, match=r"eval\.attribute_metrics=akk: .*There are nll, kl, acc"):
+        check_work(work, AttributeConfig(), ["nll", "akk"])
+    with pytest.raises(UserError, match=r"primary_metric=acc is not among .*\['nll', 'kl'\]\..*attribute_metrics=\[\]"):
+        check_work(work, AttributeConfig(primary_metric="acc"), ["nll", "kl"])
+
+
 def test_two_tasks_of_one_name_would_be_one_row():
     with pytest.raises(UserError, match=r"eval: qa in general is two tasks\. .*eval\.perplexity\.name"):
         check_work([Task("qa", "nll"), Task("qa", "nll")], AttributeConfig())
+
+
+def test_what_tasks_and_their_subset_resolve_in_the_metrics_a_run_is_read_by():
+    work = [
+        Task("prose", "nll", "kl", documents=[f"window {n}" for n in range(40)], is_text=True),
+        Task("qa", "nll", "acc", "acc_norm", "kl", "prob", documents=[f"d{n // 2}" for n in range(60)]),
+        Task("one", "nll", documents=["d0"]),
+    ]
+    found = {(one.task, one.metric): one for one in resolves(work, 0.95, ["nll", "kl"])}
+    assert list(found) == [
+        ("prose", "nll"), ("prose", "kl"), ("qa", "nll"), ("qa", "acc"), ("qa", "kl"), ("all", "nll"), ("all", "kl"),
+    ]  # fmt: skip
+    assert (found["qa", "acc"].n_items, found["qa", "acc"].n_documents) == (60, 30)
+    assert (found["all", "nll"].n_items, found["all", "nll"].n_documents) == (100, 70)
+    assert found["prose", "nll"].smallest < found["qa", "nll"].smallest
+    assert "acc_norm" in {one.metric for one in resolves(work, 0.95)}
+    assert unclear_documents(work) == ["prose"]

@@ -21,6 +21,7 @@ from harness.model.sites import read_site
 from harness.pipeline import run, score
 from harness.plan import resolve
 from harness.quantize import quantize
+from harness.report.sweep_page import write_sweep_report
 from harness.report.tables import read_report
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
@@ -422,3 +423,42 @@ def test_a_broken_weight_stops_the_run_and_leaves_no_result(tmp_path, monkeypatc
     with pytest.raises(ArithmeticError, match="layer 1 in arm"):
         run(composed("+exp=int4_ffn_only", *TEXT), tmp_path)
     assert not list(tmp_path.rglob("result.json")) and not list(tmp_path.rglob("report.csv"))
+
+
+PROSE = (
+    "model=tiny", "eval=perplexity", "eval.perplexity.window=48", "eval.perplexity.max_windows=4",
+    "attribute.resamples=100",
+)  # fmt: skip
+
+
+def test_roles_by_layers_end_in_a_heat_map_on_the_page_and_beside_it(tmp_path):
+    layers = "model.config.num_hidden_layers=4"
+    folder = run(composed("+exp=int4_role_layers", *PROSE, layers, "design.layer_groups=2"), tmp_path).folder
+    effects = read(folder, "attribution.csv").query("metric == 'nll' and kind == 'alone'")
+    roles = {f"ffn.{role}" for role in ("gate", "up", "down")} | {f"attention.{role}" for role in "qkvo"}
+    assert set(effects["player"]) == {f"{role}.layers.{group}" for role in roles for group in ("0-1", "2-3")}
+    total = read(folder, "attribution.csv").query("metric == 'nll' and kind == 'total'")
+    assert effects["weights"].sum() == total["weights"].item()
+    assert {"layers_nll.png", "layers_nll.svg"} <= {path.name for path in (folder / "figures").iterdir()}
+    assert all(f">{role}<" in (folder / "figures" / "layers_nll.svg").read_text() for role in roles)
+    assert all(f">{role}</text>" in (folder / "report.html").read_text(encoding="utf-8") for role in roles)
+    page = write_sweep_report([folder], tmp_path / "sweep")
+    assert list((page.parent / "figures").glob("layers*.svg")) and ">ffn.down</text>" in page.read_text(
+        encoding="utf-8"
+    )
+
+
+def test_sampled_orders_split_the_whole_loss_and_say_how_far_they_differ(tmp_path):
+    sampled = ("+exp=int4_roles", "design.arms=sampled", "design.permutations=4", "design.noise_draws=0")
+    folder = run(composed(*sampled, *PROSE), tmp_path).folder
+    for _, effects in read(folder, "attribution.csv").groupby("metric"):
+        parts = effects[effects["kind"] == "shapley"]
+        assert len(parts) == 7
+        assert parts["loss"].sum() == pytest.approx(effects.loc[effects["kind"] == "total", "loss"].item(), abs=1e-9)
+        assert parts["reason"].str.match("mean over sampled orders; orders' standard error [.0-9e-]+").all()
+
+
+def test_quick_attributes_what_so_few_items_resolve_and_reports_every_metric(split):
+    assert set(read(split, "attribution.csv")["metric"]) == {"nll", "kl"}
+    assert {"acc", "acc_norm", "margin", "prob"} <= set(read(split, "report.csv")["metric"])
+    assert composed().eval.attribute_metrics == ["nll", "kl"] and composed("eval=standard").eval.attribute_metrics == []

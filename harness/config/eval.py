@@ -89,6 +89,9 @@ class EvalConfig:
     task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over the four above
     bos: BosUse = BosUse.auto
     seed: int = 1234  # few-shot draws
+    # Metrics whose loss is split between players: those that so many items resolve; empty: every one with a mean over
+    # items. report.csv has all metrics whatever stands here.
+    attribute_metrics: list[str] = field(default_factory=list)
 
     def by_subset(self) -> dict[str, list[str]]:
         """Tasks by the subset they belong to."""
