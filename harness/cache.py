@@ -1,7 +1,7 @@
 """`python -m harness.cache ls|verify|prune`: what the cache folder holds, whether it is whole, and making room.
 
 Everything in it can be made again. Kinds: converted `models`, calibration `statistics`, `base` hidden states, `scores`
-of arms, and `digests` of files already read.
+of arms, `tokens` of large tasks, and `digests` of files already read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rich.table import Table
 
 from harness.entries import Entry
 from harness.files import read_object
-from harness.model.cache import cache_folder
+from harness.model.cache import MAKING, NOTE, cache_folder, damage
 
-ENTRIES = ("statistics", "base", "scores")  # kinds whose files have notes beside them (harness.entries)
+ENTRIES = ("statistics", "base", "scores", "tokens")  # kinds whose files have notes beside them (harness.entries)
 KINDS = ("models", *ENTRIES, "digests")
 DAY = 86_400.0
 WIDTH = 150  # columns of a table off a terminal
@@ -55,18 +55,25 @@ class Item:
     @property
     def words(self) -> str:
         """What it was made from."""
-        notes = [path for path in self.files if path.suffix == ".json"] if self.kind in ENTRIES else []
+        notes = sorted(self.path.glob("*.json" if self.kind in ENTRIES else NOTE))
         facts = read_object(notes[0]).get("made_from", {}) if notes else {}
-        shown = ("model", "dtype", "device", "attention", "code_version")
+        shown = ("model", "task", "dtype", "device", "attention", "tokenizer", "code_version")
         return " ".join(str(facts[name]).removeprefix("torch.") for name in shown if facts.get(name))
 
-    def damaged(self) -> list[str]:
-        """What is not as it was written, read from the disk byte by byte."""
+    def damaged(self, afresh: bool = True) -> list[str]:
+        """What is not as it was written, read from the disk byte by byte; else only what changed since."""
+        if self.kind == "models" and not self.path.name.startswith(MAKING):
+            return damage(self.path, afresh)
         if self.kind not in ENTRIES:
             return []
         entries = [Entry(path) for path in self.files if path.suffix == ".safetensors" and path.name[0] != "."]
-        found = {entry.path: entry.damage(afresh=True) for entry in entries}
+        found = {entry.path: entry.damage(afresh) for entry in entries}
         return [f"{path} {words or 'has no note beside it'}" for path, words in found.items() if words != ""]
+
+    @property
+    def useless(self) -> bool:
+        """Whether it is a model that no run would take."""
+        return self.kind == "models" and bool(self.damaged(afresh=False))
 
 
 def items(kinds: Sequence[str] = KINDS) -> Iterator[Item]:
@@ -105,17 +112,21 @@ def verify(kinds: Sequence[str]) -> int:
 
 
 def prune(kinds: Sequence[str], days: float, keep_gib: float, dry: bool) -> int:
-    """Remove what was not used for `days`, then the longest unused until `keep_gib` are left. What is in use stays."""
-    left = sorted(items(kinds), key=lambda item: item.days, reverse=True)
+    """Remove what was not used for `days`, then the longest unused until `keep_gib` are left. What is in use stays.
+
+    A converted model that no run would take, damaged or without its note, goes first, however new.
+    """
+    left = sorted(items(kinds), key=lambda item: (item.useless, item.days), reverse=True)
     size, freed = sum(item.bytes for item in left), 0
     for item in left:
-        if item.days < days and size - freed <= keep_gib * 2**30:
+        if not item.useless and item.days < days and size - freed <= keep_gib * 2**30:
             continue
         if _in_use(item):
             print(f"in use: {item.path}")
             continue
         freed += item.bytes
-        print(f"{'would remove' if dry else 'removed'} {item.path}: {item.bytes / 2**20:.1f} MiB, {item.days:.1f} days")
+        why = "damaged" if item.useless else f"{item.days:.1f} days"
+        print(f"{'would remove' if dry else 'removed'} {item.path}: {item.bytes / 2**20:.1f} MiB, {why}")
         if not dry:
             shutil.rmtree(item.path)
     print(f"{freed / 2**20:.1f} MiB {'would be ' if dry else ''}freed")
@@ -124,7 +135,7 @@ def prune(kinds: Sequence[str], days: float, keep_gib: float, dry: bool) -> int:
 
 def _in_use(item: Item) -> bool:
     """Whether a run is at work in it."""
-    locks = [*item.path.glob("*.lock"), *item.path.parent.glob(f"{item.path.name}.lock")]
+    locks = [*item.path.glob("*.lock"), *item.path.parent.glob(f"{item.path.name.removeprefix(MAKING)}.lock")]
     for path in locks:
         try:
             with FileLock(path, timeout=0):

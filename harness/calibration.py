@@ -1,8 +1,9 @@
 """The calibration side of a run: hands the engine its calibration tokens, and each layer's statistics to the methods.
 
-Statistics of float inputs depend on the weights, the tokens and the type they were computed in, and on nothing that a
-sweep changes. They are kept on disk under a hash of those, one file a layer (harness.entries); a run that finds all of
-them pushes no calibration token at all.
+Statistics of float inputs depend on the weights, the tokens, their batches, the type, device and attention they were
+computed in, and on the code (harness.makers), and on nothing that a sweep of precisions changes. They are kept on disk
+under a hash of those, one file a layer (harness.entries); a run that finds all of them pushes no calibration token at
+all.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from torch import nn
 from harness.calibrate import Draw, gather
 from harness.entries import Entry
 from harness.files import key_of
+from harness.makers import maker_version
 from harness.model.load import Model
 from harness.model.sites import Site
 from harness.packs import Pack, batches
 from harness.quantize import InputStats
 
 Stats = Mapping[Site, InputStats]
-VERSION = 1  # of the files' form
 
 
 @dataclass
@@ -78,9 +79,11 @@ class Calibration:
         made_from = {
             "model_sha": self.model.sha,
             "samples": self.draws[draw].digest,
+            "batch_tokens": self.batch_tokens,
             "dtype": str(self.model.dtype),
             "device": self.model.device.type,
-            "version": VERSION,
+            "attention": self.model.module.config._attn_implementation,
+            "code_version": maker_version("statistics"),
         }
         about = {"model": self.model.name, **made_from}
         return Entry(self.folder / key_of(made_from) / f"layer{index}.safetensors", about)

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 
 from harness.errors import UserError
 from harness.files import key_of, to_json, write_atomic, write_text
-from harness.model.cache import cache_folder, file_digest, read_digest
+from harness.model.cache import cache_folder, file_digest
 
 log = logging.getLogger(__name__)
 
@@ -55,10 +55,10 @@ class Entry:
     def damage(self, afresh: bool = False) -> str | None:
         """What is wrong with it: "" for nothing, None where there is no such file or no note.
 
-        It is read only where it changed since it was last read, unless `afresh`.
+        It is read only where it changed since it was last read, unless `afresh`; what is then found holds for later.
         """
         try:
-            size, digest = self.path.stat().st_size, (read_digest if afresh else file_digest)(self.path)
+            size, digest = self.path.stat().st_size, file_digest(self.path, afresh)
             text = self.note.read_text(encoding="utf-8")
         except OSError:
             return None

@@ -6,14 +6,13 @@ budgets or how loud the run is.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from harness.config import RunConfig
 from harness.files import key_of
+from harness.makers import ROOT, source_hash
 
 # Modules that only report, watch or wait cannot change a number.
 NOT_NUMERIC = (
@@ -46,10 +45,6 @@ def run_id(config: RunConfig, facts: dict[str, Any]) -> str:
 @cache
 def code_version() -> str:
     """Hash of the modules that compute."""
-    root = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] not in NOT_NUMERIC or name.as_posix() in TABLES:
-            digest.update(name.as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
+    names = (path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+    numeric = (n.as_posix() for n in names if n.parts[0] not in NOT_NUMERIC or n.as_posix() in TABLES)
+    return source_hash(numeric)[:16]

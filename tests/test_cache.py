@@ -8,6 +8,7 @@ from filelock import FileLock
 
 from harness.cache import items, main
 from harness.entries import Entry
+from harness.model.cache import NOTE, made_once
 
 
 @pytest.fixture
@@ -18,8 +19,8 @@ def cache(tmp_path, monkeypatch):
     for kind, key in (("base", "b0"), ("scores", "s0"), ("scores", "old")):
         Entry(tmp_path / kind / key / "a.safetensors", facts).write(lambda path: path.write_bytes(b"x" * 1000))
     age(tmp_path / "scores" / "old", days=40)
-    (tmp_path / "models" / "m0").mkdir(parents=True)
-    (tmp_path / "models" / "m0" / "model.safetensors").write_bytes(b"y" * 5000)
+    monkeypatch.setattr("harness.model.cache.maker_version", lambda kind: "0")
+    made_once("m", lambda folder: (folder / "model.safetensors").write_bytes(b"y" * 5000))
     return tmp_path
 
 
@@ -37,7 +38,7 @@ def test_it_lists_what_is_there_and_what_it_was_made_from(cache, capsys):
     said = capsys.readouterr().out
     line = next(line for line in said.splitlines() if "old" in line)
     assert line.split()[:2] == ["scores", "old"] and "40.0" in line and "tiny float32" in line
-    assert "m0" in said and "in all" in said
+    assert "m-0" in said and "in all" in said
     assert main(["ls", "models"]) == 0 and "scores" not in capsys.readouterr().out
 
 
@@ -54,25 +55,55 @@ def test_it_reads_everything_afresh_and_names_what_is_damaged(cache, capsys):
     assert "2 damaged" in said and main(["verify", "models"]) == 0
 
 
+@pytest.mark.case("G3")
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda model: (model / "model.safetensors").write_bytes(b"y" * 2500), "has 2500 bytes, not 5000"),
+        (lambda model: (model / "model.safetensors").write_bytes(b"y" * 4999 + b"z"), "is not what was written"),
+        (lambda model: (model / "model.safetensors").unlink(), "cannot be read (No such file"),
+        (lambda model: (model / NOTE).unlink(), "has no note of what its files must be"),
+        (lambda model: (model / NOTE).write_text("{"), f"{NOTE} cannot be read"),
+    ],
+)
+def test_a_damaged_model_is_named_and_removed_however_new(cache, capsys, damage, words):
+    damage(cache / "models" / "m-0")
+    assert main(["verify"]) == 1
+    said = capsys.readouterr().out
+    assert words in said and "m-0" in said and "1 damaged" in said
+    assert main(["prune", "--days", "1000"]) == 0
+    assert "models/m-0" not in keys() and len(keys()) == 3
+
+
+def test_a_model_that_is_being_made_is_neither_damaged_nor_removed(cache):
+    (cache / "models" / ".making-m1" / "model").mkdir(parents=True)
+    (cache / "models" / ".making-m1" / "model" / "model.safetensors").write_bytes(b"y")
+    assert main(["verify"]) == 0
+    with FileLock(cache / "models" / "m1.lock"):
+        assert main(["prune", "--days", "0"]) == 0
+    assert keys() == {"models/.making-m1"}
+    assert main(["prune", "--days", "0"]) == 0 and keys() == set()
+
+
 def test_it_removes_what_was_not_used_for_long(cache, capsys):
     assert main(["prune", "--dry-run"]) == 0
     assert "would remove" in capsys.readouterr().out and "scores/old" in keys()
     assert main(["prune"]) == 0
-    assert keys() == {"base/b0", "scores/s0", "models/m0"}
+    assert keys() == {"base/b0", "scores/s0", "models/m-0"}
 
 
 def test_it_makes_room_beginning_with_the_longest_unused(cache):
     age(cache / "base" / "b0", days=3)
     assert main(["prune", "--days", "365", "--keep-gib", str(6000 / 2**30)]) == 0
-    assert keys() <= {"models/m0", "scores/s0"} and "models/m0" in keys()
+    assert keys() <= {"models/m-0", "scores/s0"} and "models/m-0" in keys()
     assert main(["prune", "scores", "base", "--days", "0"]) == 0
-    assert keys() == {"models/m0"}
+    assert keys() == {"models/m-0"}
 
 
 def test_what_is_in_use_stays(cache, capsys):
-    with FileLock(cache / "scores" / "old" / "b.lock"), FileLock(cache / "models" / "m0.lock"):
+    with FileLock(cache / "scores" / "old" / "b.lock"), FileLock(cache / "models" / "m-0.lock"):
         assert main(["prune", "--days", "0"]) == 0
-    assert keys() == {"scores/old", "models/m0"}
+    assert keys() == {"scores/old", "models/m-0"}
     assert capsys.readouterr().out.count("in use: ") == 2
 
 

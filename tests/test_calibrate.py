@@ -259,6 +259,21 @@ def test_same_calibration_twice_gives_bit_equal_weights():
     np.testing.assert_array_equal(first.logp_AS, second.logp_AS)
 
 
+def test_statistics_are_kept_for_the_same_batches_attention_and_code_only(tmp_path, monkeypatch):
+    module = tiny()
+    calibration, _ = calibration_of(module, folder=tmp_path)
+    assert not calibration.complete
+    streamed(module, calibrated_arms(module), calibration)
+    assert calibration_of(module, folder=tmp_path)[0].complete
+    assert not calibration_of(module, folder=tmp_path, batch_tokens=65)[0].complete
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.calibration.maker_version", lambda kind: f"other {kind}")
+        assert not calibration_of(module, folder=tmp_path)[0].complete
+    again, _ = calibration_of(module, folder=tmp_path)
+    monkeypatch.setattr(module.config, "_attn_implementation_internal", "eager")
+    assert not again.complete
+
+
 def test_each_draw_is_an_arm_of_its_own():
     module = tiny()
     arms = with_draws(calibrated_arms(module), 2)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +12,7 @@ from safetensors import SafetensorError
 from harness import entries
 from harness.entries import Entry, folder_of, usable
 from harness.files import key_of
+from harness.model.cache import read_digest
 
 
 def written(path, content=b"numbers"):
@@ -48,6 +50,15 @@ def test_a_damaged_entry_is_thrown_away_and_said(tmp_path, caplog, damage, words
     assert written(tmp_path).whole()
 
 
+def test_what_was_found_damaged_on_the_disk_stays_so(tmp_path):
+    entry = written(tmp_path)
+    state = entry.path.stat()
+    entry.path.write_bytes(b"nombers")
+    os.utime(entry.path, ns=(state.st_atime_ns, state.st_mtime_ns))  # the disk's fault: nothing was written
+    assert entry.damage() == "" and entry.damage(afresh=True) == "is not what was written"
+    assert entry.damage() == "is not what was written" and not entry.whole()
+
+
 @pytest.mark.parametrize("lost", ["path", "note"])
 def test_half_an_entry_is_none(tmp_path, lost):
     entry = written(tmp_path)
@@ -73,7 +84,7 @@ def test_a_full_disk_is_logged_and_leaves_nothing(tmp_path, caplog, error):
 def test_a_digest_that_cannot_be_kept_is_still_told(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"numbers")
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "file" / "no folder"))
-    assert entries.file_digest(tmp_path / "file") == entries.read_digest(tmp_path / "file")
+    assert entries.file_digest(tmp_path / "file") == read_digest(tmp_path / "file")
 
 
 def test_one_maker_at_a_time(tmp_path):

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1] / "harness"
 STAGES = [
     "errors",
     "scheme words supported config overrides check refusals paths colours",
-    "files",
+    "files makers",
     "workers",
     "model",
     "entries",

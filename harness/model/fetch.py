@@ -24,7 +24,7 @@ from typing import Any
 
 from harness.config import ModelConfig, ModelSource, OffGrid
 from harness.errors import UserError
-from harness.model.cache import file_digest, made_once
+from harness.model.cache import NOTE, file_digest, made_once
 from harness.model.checkpoint import check_file, check_folder, weights_sha
 
 
@@ -160,7 +160,7 @@ def write_off_grid(source: Path, folder: Path, how: OffGrid) -> None:
     for file in sorted(source.iterdir()):
         if file.suffix == ".safetensors":
             save_file(off_grid(load_file(file), config, how), folder / file.name, {"format": "pt"})
-        elif file.suffix in (".json", ".model", ".txt", ".jinja"):
+        elif file.suffix in (".json", ".model", ".txt", ".jinja") and file.name != NOTE:
             shutil.copyfile(file, folder / file.name)
     (folder / "config.json").write_text(json.dumps(config | {"dtype": "float32"}, indent=2), "utf-8")
 

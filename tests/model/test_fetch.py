@@ -1,5 +1,6 @@
 """Every source of weights ends in a whole folder, or in a message with a way out. No network is used."""
 
+import json
 import threading
 import zipfile
 from hashlib import sha256
@@ -16,9 +17,10 @@ from omegaconf import OmegaConf
 
 from harness.config import ModelConfig, ModelSource, OffGrid
 from harness.errors import UserError
+from harness.makers import maker_version
+from harness.model import cache, hub
 from harness.model import fetch as fetching
-from harness.model import hub
-from harness.model.cache import cache_folder, file_digest, made_once
+from harness.model.cache import NOTE, cache_folder, file_digest, made_once
 from harness.model.checkpoint import check_folder
 from harness.model.fetch import fetch
 from harness.model.load import open_model
@@ -63,7 +65,7 @@ def test_made_once_among_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(made) == 1 and set(folders) == {cache_folder() / "models" / "m"}
+    assert len(made) == 1 and set(folders) == {cache_folder() / "models" / f"m-{maker_version('models')}"}
     assert (folders[0] / "a").read_text() == "x"
 
 
@@ -75,6 +77,66 @@ def test_a_failed_making_leaves_nothing():
     with pytest.raises(UserError, match="no"):
         made_once("m", write)
     assert [path.name for path in (cache_folder() / "models").iterdir() if path.is_dir()] == []
+
+
+@pytest.fixture
+def made():
+    """What `made_model` wrote, once a making."""
+    return []
+
+
+def made_model(made, name="m"):
+    def write(folder):
+        made.append(name)
+        (folder / "model.safetensors").write_bytes(b"weights")
+        (folder / "sub").mkdir()
+        (folder / "sub" / "config.json").write_text("{}")
+
+    return made_once(name, write)
+
+
+def test_a_whole_model_is_checked_without_being_read_again(made, monkeypatch):
+    folder = made_model(made)
+    assert set(json.loads((folder / NOTE).read_text())["files"]) == {"model.safetensors", "sub/config.json"}
+    made_model(made)
+    monkeypatch.setattr(cache, "read_digest", lambda file: pytest.fail(f"{file} was read again"))
+    assert made_model(made) == folder and made == ["m"]
+
+
+@pytest.mark.case("G3")
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda m: (m / "model.safetensors").write_bytes(b"weig"), "model.safetensors has 4 bytes, not 7"),
+        (lambda m: (m / "model.safetensors").write_bytes(b"weighed"), "model.safetensors is not what was written"),
+        (lambda m: (m / "sub" / "config.json").unlink(), "config.json cannot be read (No such file"),
+        (lambda m: (m / NOTE).unlink(), "has no note of what its files must be"),
+        (lambda m: (m / NOTE).write_text("[]"), f"{NOTE} cannot be read"),
+        (lambda m: (m / NOTE).write_text('{"files": {"model.safetensors": 7}}'), f"{NOTE} cannot be read"),
+    ],
+)
+def test_a_damaged_model_is_made_again_and_said_once(made, caplog, damage, words):
+    folder = made_model(made)
+    damage(folder)
+    with caplog.at_level("WARNING"):
+        assert made_model(made) == folder and made == ["m", "m"]
+        assert made_model(made) == folder and len(made) == 2
+    (line,) = caplog.messages
+    assert words in line and "made again" in line
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+
+
+def test_a_model_made_by_other_code_is_not_taken(made, monkeypatch):
+    first = made_model(made)
+    monkeypatch.setattr(cache, "maker_version", lambda kind: f"other-{kind}")
+    assert made_model(made) != first and made == ["m", "m"]
+
+
+def test_what_a_killed_start_left_is_cleared_by_the_next(made):
+    folder = cache_folder() / "models" / f".making-m-{maker_version('models')}"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "half").write_text("x")
+    assert not (made_model(made) / "half").exists() and not folder.exists()
 
 
 @pytest.mark.case("G7")
@@ -128,7 +190,7 @@ def test_package(wheel):
     model = open_model(package(wheel, off_grid=OffGrid(sigma=0.1)))
     assert model.base_lattice == ""
     left = sorted(path.name for path in (cache_folder() / "models").iterdir() if path.is_dir())
-    assert len(left) == 2 and left[1].endswith("-offgrid-0.1-0")
+    assert len(left) == 2 and "-offgrid-0.1-0-" in left[1]
 
 
 def test_package_is_fetched_once(wheel, monkeypatch):
