@@ -35,6 +35,7 @@ MAKERS = {
         ),
         ("torch", "transformers"),
     ),
+    "tokens": Maker(("score/encode.py", "score/tokens.py", "text.py"), ("tokenizers", "transformers", "lm_eval")),
 }  # fmt: skip
 
 

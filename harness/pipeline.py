@@ -81,7 +81,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
     check_effects(arms, config.attribute, orders_of(arms, config.design))
     if config.harness.plan_only:
         show_plan(arms, rules.notes)
-    work = gather(sources, config.eval, model)
+    work = gather(sources, config.eval, model, config.harness.reuse and not config.harness.force)
     check_work(work, config.attribute, config.eval.attribute_metrics)
     check_writing(work, model, arms, config.calib)
     ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])

@@ -132,6 +132,15 @@ def test_nothing_is_taken_or_left_when_it_is_not_wanted(tmp_path, passes, change
     assert not (cache_folder() / "scores").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "kept"), [("harness.reuse=true", 1), ("harness.reuse=false", 0), ("harness.force=true", 0)]
+)
+def test_so_it_is_with_token_ids(tmp_path, monkeypatch, change, kept):
+    monkeypatch.setattr("harness.score.tokens.LEAST_CHARACTERS", 0)
+    run(composed(*QUESTIONS, "harness.plan_only=true", change), tmp_path)
+    assert len(list((cache_folder() / "tokens").rglob("*.safetensors"))) == kept
+
+
 @pytest.mark.parametrize("change", ["harness.reuse_gib=0", "calib.keep=false"])
 def test_base_goes_along_where_its_states_or_statistics_are_not_kept(tmp_path, passes, change):
     tables(tmp_path / "one", *GPTQ, change)

@@ -71,10 +71,10 @@ class HarnessConfig:
     """How a run behaves, not what it computes."""
 
     plan_only: bool = False  # print arms and sites, then stop
-    force: bool = False  # run again although a result is there, taking no scores from the cache folder
+    force: bool = False  # run again although a result is there, taking no scores or tokens from the cache folder
     on_locked: OnLocked = OnLocked.wait
     on_stale: OnStale = OnStale.recompute
-    reuse: bool = True  # take what other runs scored from the cache folder, and leave there what this one scores
+    reuse: bool = True  # take what other runs scored or tokenized from the cache folder, and leave there what this does
     reuse_gib: float = 4.0  # base's hidden states are kept up to this size
     max_failures: int = 0  # a sweep starts no further job after so many failed ones; 0: it never stops
     isolate: Isolate = Isolate.auto

@@ -9,12 +9,14 @@ nothing; here the item is named before anything is computed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.config import BosUse
 from harness.errors import UserError
+from harness.files import key_of
 from harness.packs import TokenSequence
 from harness.text import bare_ids
 
@@ -26,6 +28,16 @@ class Encoder:
     tokenizer: Any
     bos: BosUse
     max_length: int  # positions of the model
+    reuse: bool = False  # take token ids of large tasks from the cache folder, and leave them there
+
+    @cached_property
+    def identity(self) -> str:
+        """Hash of all that the tokenizer does; "" for one in Python, which does not tell."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            return ""
+        special = [self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, self.tokenizer.split_special_tokens]
+        return key_of([type(self.tokenizer).__name__, special, backend.to_str()])
 
     @property
     def prefix(self) -> int:

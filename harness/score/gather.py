@@ -37,8 +37,8 @@ def find(config: EvalConfig, start: Path) -> Sources:
     return sources
 
 
-def gather(sources: Sources, config: EvalConfig, model: Model) -> list[Scorable]:
-    """Token sequences of all tasks and texts. UserError where one does not fit the model."""
+def gather(sources: Sources, config: EvalConfig, model: Model, reuse: bool = False) -> list[Scorable]:
+    """Token sequences of all tasks and texts, with `reuse` from the cache folder. UserError for what does not fit."""
     _say_if_bos_is_left_out(config, sources, model)
     work: list[Scorable] = []
     if sources.text:
@@ -46,7 +46,7 @@ def gather(sources: Sources, config: EvalConfig, model: Model) -> list[Scorable]
         if window > model.max_positions:
             raise UserError(f"eval.perplexity.window={window}: the model has {model.max_positions} positions.")
         work.append(cut_text(sources.text, config.perplexity, model.tokenizer, model.vocab_size))
-    encoder = Encoder(model.tokenizer, config.bos, model.max_positions)
+    encoder = Encoder(model.tokenizer, config.bos, model.max_positions, reuse)
     work += build_tasks(sources.tasks, config, encoder, model.vocab_size)
     return work + context_tasks(config.context_suite, encoder, model.vocab_size)
 

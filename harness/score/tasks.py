@@ -27,6 +27,7 @@ from harness.score.examples import Prompting
 from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.score.own_code import own_code
 from harness.score.questions import Question
+from harness.score.tokens import Request, tokenized
 from harness.stream import Scores
 from harness.words import LOWER_IS_BETTER
 
@@ -66,25 +67,25 @@ class TaskItems:
     _spans: dict[int, range] = field(default_factory=dict)  # sequences of a request, by id(instance)
 
     def __post_init__(self) -> None:
-        for question in self.questions:
-            for instance in question.instances:
-                made = self._encode(instance, question)
-                self._spans[id(instance)] = range(len(self.sequences), len(self.sequences) + len(made))
-                self.sequences += made
+        asked = [(instance, question) for question in self.questions for instance in question.instances]
+        requests = [self._request(*one) for one in asked]
+        for (instance, _), made in zip(asked, tokenized(requests, self.encoder, self.name), strict=True):
+            self._spans[id(instance)] = range(len(self.sequences), len(self.sequences) + len(made))
+            self.sequences += made
 
     @property
     def writes(self) -> list[Any]:
         """Requests for text, in order."""
         return [i for q in self.questions for i in q.instances if i.request_type == WRITES]
 
-    def _encode(self, instance: Any, question: Question) -> list[TokenSequence]:
+    def _request(self, instance: Any, question: Question) -> Request:
         item = f"{self.name}, item {question.item}"
         if instance.request_type == "loglikelihood":
-            return [self.encoder.pair(*instance.args, item=item)]
+            return Request(*instance.args, item=item)
         if instance.request_type == "loglikelihood_rolling":
-            return self.encoder.rolling(instance.args[0], item)
+            return Request(None, instance.args[0], item)
         if instance.request_type == WRITES:
-            return [self.encoder.pair(instance.args[0], self._reference(question), item)]
+            return Request(instance.args[0], self._reference(question), item)
         raise UserError(f"{self.name} asks for {instance.request_type}, which no arm can answer.")
 
     def _reference(self, question: Question) -> str:
