@@ -33,12 +33,12 @@ def row(folder: Path) -> dict[str, Any]:
     report, sites = read_report(folder / "report.csv"), pd.read_csv(folder / "sites.csv")
     config = json.loads(report["config"][0])
     scheme = config["quant"]["ffn"]
-    both = sites[sites["arm"] == "both"]
+    both, label = sites[sites["arm"] == "both"], report.loc[report["arm"] == "both", "ffn_precision"].iloc[0]
     size = both["out_features"] * both["in_features"]
     ranged = scheme["precision"] in INTEGERS and scheme["method"] != "bnb"
     found: dict[str, Any] = {
         "method": scheme["method"],
-        "precision": scheme["precision"],
+        "precision": label,  # LLM.int8 is w8a8
         "group_size": scheme["group_size"],
         "range": both["realised_range"].iloc[0] if ranged else "",
         "options": " ".join(_options(config)),

@@ -21,7 +21,7 @@ from harness.ledger.weights import model_bytes
 from harness.model.load import Model
 from harness.plan import Arm
 from harness.scheme import BLOCKS, Scheme
-from harness.supported import wants_inputs
+from harness.supported import is_live, wants_inputs
 from harness.weigh import Weigher
 
 W8A8 = "w8a8"  # LLM.int8 rounds activations too: not to be set beside weight-only int8 unmarked
@@ -85,10 +85,11 @@ def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
     schemes = {r for site, r in arm.plan.items() if site.block == block and isinstance(r, Scheme)}
     if not schemes:
         return {"method": "keep", "precision": "", "group_size": None}
-    methods, precisions, sizes = ({getattr(s, n) for s in schemes} for n in ("method", "precision", "group_size"))
+    methods, sizes = ({getattr(s, n) for s in schemes} for n in ("method", "group_size"))
+    precisions = {W8A8 if is_live(s) else s.precision.value for s in schemes}
     return {
         "method": methods.pop().value if len(methods) == 1 else "mixed",
-        "precision": W8A8 if arm.is_live else precisions.pop().value if len(precisions) == 1 else "mixed",
+        "precision": precisions.pop() if len(precisions) == 1 else "mixed",
         "group_size": sizes.pop() if len(sizes) == 1 else None,
     }
 

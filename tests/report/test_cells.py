@@ -1,9 +1,12 @@
-"""Cells that describe the run: the peak of memory."""
+"""Cells that describe the run: the peak of memory, and what each block of an arm is quantized to."""
 
 import subprocess
 import sys
 
+import pytest
+
 from harness.report.cells import peak_resident_bytes
+from tests.runs import ran
 
 
 def test_peak_is_of_this_process_alone():
@@ -14,3 +17,25 @@ def test_peak_is_of_this_process_alone():
     here = peak_resident_bytes()
     assert len(held) < here
     assert 50e6 < own < here - 100e6
+
+
+@pytest.mark.parametrize("live", ["ffn", "attention"])
+def test_w8a8_is_said_of_the_block_that_rounds_activations_and_of_no_other(tmp_path, live):
+    other = {"ffn": "attention", "attention": "ffn"}[live]
+    blocks = (
+        f"quant.{live}.method=bnb", f"quant.{live}.precision=int8", f"quant.{live}.group_size=-1",
+        f"quant.{other}.method=rtn", f"quant.{other}.precision=int4",
+    )  # fmt: skip
+    few = ("eval=none", "eval.general=[qh_city_country]", "eval.limit=3", "attribute.resamples=200")
+    report, _ = ran(tmp_path, "+exp=int4_split", "model=tiny", "design.noise_draws=0", *few, *blocks)
+    said = report.groupby("arm")[[f"{live}_precision", f"{other}_precision"]].first().fillna("").T.to_dict("list")
+    assert said.pop("base") == said.pop("fp16_cast") == ["", ""]
+    assert said == {live: ["w8a8", ""], other: ["", "int4"], "both": ["w8a8", "int4"]}
+
+
+def test_a_block_that_is_w8a8_only_in_part_is_mixed(tmp_path):
+    rule = 'quant.overrides=[{match:"layers.0.ffn.down",method:bnb,precision:int8,group_size:-1}]'
+    few = ("eval=none", "eval.general=[qh_city_country]", "eval.limit=3", "attribute.resamples=200")
+    report, _ = ran(tmp_path, "+exp=int4_split", "model=tiny", "design.noise_draws=0", *few, rule)
+    both = report[report["arm"] == "both"]
+    assert set(both["ffn_precision"]) == {"mixed"} and set(both["attention_precision"]) == {"int4"}
