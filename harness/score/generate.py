@@ -2,7 +2,8 @@
 
 Prompts are cut, padded on the left and stopped as lm-eval does it; what it returns is played back into the task's
 filters and metrics (harness.score.tasks). Sampling is refused: two arms would differ by luck. A greedy answer may flip
-where two tokens are all but equal, so batches are the same in every arm.
+where two tokens are all but equal, so batches are the same in every arm: of one prompt where an arm is LLM.int8, which
+would take its outlier columns from pads and neighbours as well.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def write_answers(
 ) -> None:
     """Fill `answers` of every task that writes text: a list for each arm."""
     tasks = writing(work)
-    writers = [_writer(model, task, batch_tokens) for task in tasks]  # here: it ties the head to the embedding
+    at_once = 1 if any(arm.is_live for arm in arms) else batch_tokens
+    writers = [_writer(model, task, at_once) for task in tasks]  # here: it ties the head to the embedding
     for task in tasks:
         task.answers = []
     for arm in arms if tasks else ():
@@ -76,7 +78,7 @@ def write_answers(
 
 
 def _writer(model: Model, task: TaskItems, batch_tokens: int) -> Any:
-    """lm-eval's backend around the model, with as many answers at once as fit `batch_tokens`."""
+    """lm-eval's backend around the model, with as many answers at once as fit `batch_tokens`, at least one."""
     backend: Any = HFLM  # being registered hides its signature
     encoder = task.encoder
     longest = max(len(encoder.encode(prompt)) + _asked(settings)["max_gen_toks"] for prompt, settings in

@@ -157,6 +157,28 @@ def test_prompts_of_any_length_written_together_are_those_written_alone(tmp_path
     assert found[0] == found[1] and any(found[0][0])
 
 
+def test_llm_int8_writes_one_prompt_at_a_time_so_that_no_neighbour_chooses_its_outliers(tmp_path):
+    int8 = [f"quant.{b}.{k}" for b in ("ffn", "attention") for k in ("method=bnb", "precision=int8", "group_size=-1")]
+    config = composed(*SPLIT, *int8, "quant.ffn.outlier_threshold=0.5", "quant.attention.outlier_threshold=0.5")
+    model = Model.from_module(open_model(config.model).module, byte_tokenizer())
+    arms = all_arms(config, model, resolve(model.all_sites, config.quant).plan)
+    rows = [{"query": "ab" * n, "choices": ["x", "y"], "gold": 0} for n in (1, 3, 9, 14)]
+    spec = write_task(tmp_path, rows=rows, **WRITE)
+    (task,) = gather(find(composed(*SPLIT, f"eval.general=[{spec}]").eval, tmp_path), config.eval, model)
+    sizes: set[int] = set()
+    spied = model.module.register_forward_pre_hook(
+        lambda module, args, kwargs: sizes.add(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    found = {}
+    for batch_tokens in (1, 2048):
+        write_answers([task], model, arms, Weigher(model.sites), None, batch_tokens)
+        found[batch_tokens] = task.answers
+    assert sizes == {1} and found[1] == found[2048]
+    write_answers([task], model, [arm for arm in arms if not arm.is_live], Weigher(model.sites), None, 2048)
+    spied.remove()
+    assert max(sizes) > 1  # without such an arm they go together
+
+
 def test_a_model_that_does_not_fit_as_a_whole_is_told_before_anything_is_scored(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.materialize.free_memory", lambda device: 1000)
     spec = write_task(tmp_path, **WRITE)
