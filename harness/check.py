@@ -83,6 +83,7 @@ def _bounds(config: RunConfig) -> None:
     for task, options in config.eval.task_options.items():
         _at_least(f"eval.task_options.{task}.limit", options.limit, 1)
         _at_least(f"eval.task_options.{task}.num_fewshot", options.num_fewshot, 0)
+        _at_least(f"eval.task_options.{task}.seed", options.seed, 0)
 
 
 def _at_least(name: str, value: Any, least: float) -> None:

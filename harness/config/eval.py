@@ -56,12 +56,13 @@ class BosUse(StrEnum):
 
 @dataclass
 class TaskOptions:
-    """Settings of one lm-eval task; an unset field leaves the task's own."""
+    """Settings of one lm-eval task; an unset field leaves the run's (below), which leaves the task's own."""
 
     num_fewshot: int | None = None
     sampler: Sampler | None = None
     limit: int | None = None
     chat_template: bool | None = None
+    seed: int | None = None  # few-shot draws
 
 
 @dataclass
@@ -86,7 +87,7 @@ class EvalConfig:
     num_fewshot: int | None = None  # as in lm-eval not for a task whose own file says 0; task_options is
     sampler: Sampler | None = None
     chat_template: bool = False  # prompts in the dress of the tokenizer's chat template, examples as turns
-    task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over the four above
+    task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over these four and seed
     bos: BosUse = BosUse.auto
     seed: int = 1234  # few-shot draws
     # Metrics whose loss is split between players: those that so many items resolve; empty: every one with a mean over

@@ -46,7 +46,7 @@ class Prompting:
             own.sampler or config.sampler,
             config.limit if own.limit is None else own.limit,
             config.chat_template if own.chat_template is None else own.chat_template,
-            config.seed,
+            config.seed if own.seed is None else own.seed,
         )
 
     def build(self, task: Any, tokenizer: Any) -> list[tuple[int, ...]]:

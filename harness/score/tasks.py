@@ -246,10 +246,12 @@ class TaskItems:
         return digest([self._data_hash(), self._template_hash(), tokens, facts, own_code(self.task)])
 
     def _protocol(self) -> dict[str, Any]:
+        shown = any(q.shots for q in self.questions)
         return {
             "num_fewshot": self.task.config.num_fewshot or 0,
             "sampler": self.prompting.sampler or "default",
-            "shots": digest([q.shots for q in self.questions]) if any(q.shots for q in self.questions) else "none",
+            "shots": digest([q.shots for q in self.questions]) if shown else "none",
+            "shots_seed": self.prompting.seed if shown else "none",
             "chat_template": self.prompting.dress(self.encoder.tokenizer),
             "bos": self.encoder.bos,
             "output_type": str(self.task.OUTPUT_TYPE),

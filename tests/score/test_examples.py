@@ -118,6 +118,23 @@ def test_other_rows_shown_are_another_protocol_and_none_is_said(tmp_path, module
     assert marks[0] == "none" and marks[1] == marks[2] and len(set(marks)) == 4
 
 
+@pytest.mark.case("F9")
+def test_one_task_may_draw_its_examples_by_a_seed_of_its_own(tmp_path, module):
+    spec = write_task(tmp_path, fewshot_split="test")
+
+    def task(seed, own):
+        options = {"own": TaskOptions(seed=own)}
+        return built(module, tmp_path, spec, num_fewshot=2, seed=seed, task_options=options)
+
+    run, other, same, zero = task(0, None), task(0, 1), task(1, None), task(1, 0)
+    shots = [[question.shots for question in made.questions] for made in (run, other, same, zero)]
+    assert shots[0] == shots[3] != shots[1] == shots[2]  # 0 is a seed, not unset
+    protocols = [results(module, made)[0].protocol for made in (run, other, same, zero)]
+    assert [p["shots_seed"] for p in protocols] == [0, 1, 1, 0]
+    assert protocols[1] == protocols[2] != protocols[0]
+    assert run.fingerprint == zero.fingerprint != other.fingerprint
+
+
 def test_a_run_keeps_the_rows_shown_and_the_popularity_of_every_question(tmp_path):
     rows = [row | {"views": 10.0 * n} for n, row in enumerate(ROWS)]
     spec = write_task(tmp_path, rows=rows, fewshot_split="test", metadata={"popularity": "views", "document": "topic"})
