@@ -31,6 +31,7 @@ from harness.config.eval import (
     PerplexityConfig,
     Sampler,
     TaskOptions,
+    TooLong,
 )
 from harness.config.model import DType, ModelConfig, ModelSource, OffGrid
 
@@ -65,6 +66,7 @@ __all__ = [
     "RunConfig",
     "Sampler",
     "TaskOptions",
+    "TooLong",
     "register",
 ]
 

@@ -54,6 +54,13 @@ class BosUse(StrEnum):
     never = "never"
 
 
+class TooLong(StrEnum):
+    """What becomes of a task with texts longer than the model has positions."""
+
+    error = "error"
+    drop = "drop"  # left out: the task (of a group, all of them), the generated suite at that length; a warning says so
+
+
 @dataclass
 class TaskOptions:
     """Settings of one lm-eval task; an unset field leaves the run's (below), which leaves the task's own."""
@@ -89,6 +96,7 @@ class EvalConfig:
     chat_template: bool = False  # prompts in the dress of the tokenizer's chat template, examples as turns
     task_options: dict[str, TaskOptions] = field(default_factory=dict)  # {name: {limit: 9}}, over these four and seed
     bos: BosUse = BosUse.auto
+    too_long: TooLong = TooLong.error
     seed: int = 1234  # few-shot draws
     # Metrics whose loss is split between players: those that so many items resolve; empty: every one with a mean over
     # items. report.csv has all metrics whatever stands here.

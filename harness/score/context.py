@@ -8,6 +8,7 @@ items begin with it, one token beyond their length. The first pass of `induction
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config import ContextSuiteConfig
+from harness.config import ContextSuiteConfig, TooLong
 from harness.data.context import ContextItem, make_suite
 from harness.errors import UserError
 from harness.packs import TokenSequence, slots
@@ -26,6 +27,7 @@ from harness.score.measure import Measure, Results, Summary, by_sequence, digest
 from harness.stream import Scores
 from harness.text import bare_ids
 
+log = logging.getLogger(__name__)
 SUBSET = "context"
 
 
@@ -115,20 +117,33 @@ class ContextTask:
         ], [choices.calibration_error(self.item_documents, subset=self.subset, task=self.name)]
 
 
-def context_tasks(config: ContextSuiteConfig, encoder: Encoder, vocab_size: int) -> list[ContextTask]:
-    """Every generated task at every length. UserError where a length exceeds the model's positions."""
+def context_tasks(
+    config: ContextSuiteConfig, too_long: TooLong, encoder: Encoder, vocab_size: int
+) -> list[ContextTask]:
+    """Every generated task at every length. UserError where a length exceeds the model's positions; where it may be
+    dropped, only if none is left."""
     lead = len(encoder.lead)
-    if too_long := [length for length in config.lengths if length + lead > encoder.max_length]:
-        bos = " and each item begins with a BOS" if lead else ""
-        raise UserError(f"eval.context_suite.lengths={too_long}: the model has {encoder.max_length} positions{bos}.")
-
+    lengths = _fitting(config.lengths, too_long, lead, encoder.max_length)
     groups: dict[str, list[ContextItem]] = defaultdict(list)
     try:
-        items = make_suite(partial(bare_ids, encoder.tokenizer), config.lengths, config.documents, config.seed)
+        items = make_suite(partial(bare_ids, encoder.tokenizer), lengths, config.documents, config.seed)
     except UserError as error:
-        lengths = f"eval.context_suite.lengths={config.lengths}"
-        raise UserError(f"{lengths}: {error} (tokens of this tokenizer), or turn the suite off with [].") from None
+        asked = f"eval.context_suite.lengths={lengths}"
+        raise UserError(f"{asked}: {error} (tokens of this tokenizer), or turn the suite off with [].") from None
     for item in items:
         groups[f"{item.task}_{item.length}"].append(item)
     settings = {"documents": config.documents, "seed": config.seed, "bos": bool(lead)}
     return [ContextTask(name, items, encoder, vocab_size, settings) for name, items in groups.items()]
+
+
+def _fitting(lengths: Sequence[int], too_long: TooLong, lead: int, positions: int) -> list[int]:
+    """The lengths that a model has positions for."""
+    over = [length for length in lengths if length + lead > positions]
+    if not over:
+        return list(lengths)
+    bos = " and each item begins with a BOS" if lead else ""
+    message = f"eval.context_suite.lengths={over}: the model has {positions} positions{bos}."
+    if too_long is TooLong.error or len(over) == len(lengths):
+        raise UserError(message)
+    log.warning("eval.too_long=drop leaves lengths out: %s", message)
+    return [length for length in lengths if length not in over]

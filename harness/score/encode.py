@@ -15,7 +15,7 @@ from typing import Any
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from harness.config import BosUse
-from harness.errors import UserError
+from harness.errors import TooLongError, UserError
 from harness.files import key_of
 from harness.packs import TokenSequence
 from harness.text import bare_ids
@@ -96,7 +96,7 @@ class Encoder:
 
     def _check_length(self, length: int, item: str) -> None:
         if length > self.max_length:
-            raise UserError(
+            raise TooLongError(
                 f"{item}: {length} tokens, but the model has {self.max_length} positions. "
                 "Use fewer examples (eval.num_fewshot) or a model with a longer context."
             )

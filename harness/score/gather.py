@@ -48,7 +48,10 @@ def gather(sources: Sources, config: EvalConfig, model: Model, reuse: bool = Fal
         work.append(cut_text(sources.text, config.perplexity, model.tokenizer, model.vocab_size))
     encoder = Encoder(model.tokenizer, config.bos, model.max_positions, reuse)
     work += build_tasks(sources.tasks, config, encoder, model.vocab_size)
-    return work + context_tasks(config.context_suite, encoder, model.vocab_size)
+    work += context_tasks(config.context_suite, config.too_long, encoder, model.vocab_size)
+    if not work:
+        raise UserError(f"eval: all tasks are too long for this model's {model.max_positions} positions. Name others.")
+    return work
 
 
 def _say_if_bos_is_left_out(config: EvalConfig, sources: Sources, model: Model) -> None:

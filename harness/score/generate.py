@@ -17,7 +17,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 
 from harness.calibration import Calibration
 from harness.config import BosUse, CalibConfig
-from harness.errors import UserError
+from harness.errors import TooLongError, UserError
 from harness.materialize import check_materialize, materialized
 from harness.model.load import Model
 from harness.plan import Arm
@@ -35,13 +35,15 @@ def writing(work: Sequence[Scorable]) -> list[TaskItems]:
 
 
 def check_writing(work: Sequence[Scorable], model: Model, arms: Sequence[Arm], calib: CalibConfig) -> None:
-    """UserError for text that cannot be had: sampled, too long, of an arm or a model that cannot be whole in memory."""
-    tasks = writing(work)
-    if tasks:
+    """UserError for text that cannot be had of an arm or a model: it cannot be whole in memory."""
+    if writing(work):
         check_materialize(model, arms, calib)
-    for task in tasks:
-        for request in task.writes:
-            _check(task, *request.args)
+
+
+def check_answers(task: TaskItems) -> None:
+    """UserError for a task whose text cannot be had of any arm: sampled, or too long."""
+    for request in task.writes:
+        _check(task, *request.args)
 
 
 def _check(task: TaskItems, prompt: str, settings: dict[str, Any]) -> None:
@@ -50,7 +52,7 @@ def _check(task: TaskItems, prompt: str, settings: dict[str, Any]) -> None:
         raise UserError(f"eval: task {task.name} samples its answers. Set generation_kwargs.do_sample: false.")
     length, room = len(task.encoder.encode(prompt)), task.encoder.max_length - asked["max_gen_toks"]
     if length > room:
-        raise UserError(
+        raise TooLongError(
             f"{task.name}: a prompt of {length} tokens and an answer of {asked['max_gen_toks']}, but the model has "
             f"{task.encoder.max_length} positions. Lower generation_kwargs.max_gen_toks or the number of examples."
         )

@@ -19,10 +19,11 @@ from lm_eval.api.task import Task
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from harness.config import EvalConfig
-from harness.errors import UserError
+from harness.config import EvalConfig, TooLong
+from harness.errors import TooLongError, UserError
 from harness.score.encode import Encoder
 from harness.score.examples import Prompting
+from harness.score.generate import check_answers
 from harness.score.questions import questions
 from harness.score.tasks import TaskItems
 
@@ -73,7 +74,19 @@ def _check_limits(config: EvalConfig, tasks: Sequence[Any]) -> None:
 
 def build_tasks(tasks: Sequence[Found], config: EvalConfig, encoder: Encoder, vocab_size: int) -> list[TaskItems]:
     """Requests of every task, tokenized. UserError names a row of which no request can be made."""
-    return [_items(found, config, encoder, vocab_size) for found in tasks]
+    built, left_out = [], set()
+    for found in tasks:
+        try:
+            items = _items(found, config, encoder, vocab_size)
+            check_answers(items)
+            built.append(items)
+        except TooLongError as error:
+            if config.too_long is TooLong.error:
+                raise
+            left_out.add((found.subset, found.group or found.task.task_name))
+            log.warning("eval.too_long=drop leaves %s out: %s", found.group or found.task.task_name, error)
+    # A group's mean over some of its tasks would be another figure under the same name.
+    return [items for items in built if (items.subset, items.group or items.name) not in left_out]
 
 
 def load(spec: str, base: Path) -> list[Task]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.config import BosUse, ContextSuiteConfig
+from harness.config import BosUse, ContextSuiteConfig, TooLong
 from harness.errors import UserError
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.score.context import context_tasks
@@ -11,8 +11,8 @@ from harness.score.encode import Encoder
 SUITE = ContextSuiteConfig(lengths=[400], documents=2)
 
 
-def tasks(add_bos, bos=BosUse.auto, positions=1000):
-    return context_tasks(SUITE, Encoder(byte_tokenizer(add_bos), bos, positions), 258)
+def tasks(add_bos, bos=BosUse.auto, positions=1000, too_long=TooLong.error, suite=SUITE):
+    return context_tasks(suite, too_long, Encoder(byte_tokenizer(add_bos), bos, positions), 258)
 
 
 @pytest.mark.case("F2")
@@ -37,3 +37,20 @@ def test_a_length_that_leaves_no_position_for_the_bos_is_refused():
         UserError, match=r"lengths=\[400\]: the model has 400 positions and each item begins with a BOS"
     ):
         tasks(add_bos=True, positions=400)
+
+
+@pytest.mark.parametrize("add_bos", [False, True])
+def test_a_length_without_positions_may_be_left_out_and_is_said(caplog, add_bos):
+    long = ContextSuiteConfig(lengths=[400, 600], documents=2)
+    left = tasks(add_bos, positions=599, too_long=TooLong.drop, suite=long)
+    assert [task.name for task in left] == [task.name for task in tasks(add_bos)]
+    assert [task.sequences for task in left] == [task.sequences for task in tasks(add_bos)]
+    (said,) = [record.message for record in caplog.records]
+    assert "leaves lengths out: eval.context_suite.lengths=[600]: the model has 599 positions" in said
+    with pytest.raises(UserError, match=r"lengths=\[600\]"):
+        tasks(add_bos, positions=599, suite=long)
+
+
+def test_when_no_length_is_left_that_is_an_error():
+    with pytest.raises(UserError, match=r"lengths=\[400\]: the model has 300 positions"):
+        tasks(add_bos=False, positions=300, too_long=TooLong.drop)

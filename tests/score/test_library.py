@@ -4,14 +4,18 @@ import json
 
 import pytest
 import yaml
+from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetNotFoundError
 
-from harness.config import EvalConfig, Sampler, TaskOptions
+from harness.config import EvalConfig, Sampler, TaskOptions, TooLong
 from harness.data import items as shipped_items
 from harness.errors import UserError
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.score.encode import Encoder
 from harness.score.library import SUITES, build_tasks, find_tasks, load
+from harness.score.library import _all_tasks as load_all
+from harness.score.tasks import OURS
+from tests.runs import composed
 from tests.score.questions import CHOICE, ROWS, write_task
 
 
@@ -268,3 +272,51 @@ def test_the_users_yaml_is_lm_evals_own_format(tmp_path):
     config = yaml.safe_load((tmp_path / "own.yaml").read_text(encoding="utf-8"))
     assert CHOICE.items() <= config.items()
     assert len([json.loads(line) for line in (tmp_path / "own.jsonl").read_text(encoding="utf-8").splitlines()]) == 6
+
+
+PAGE = [{"text": f"Name: device {n}. Maker: Acme {n}. Name: device", "key": "Name", "value": str(n)} for n in range(3)]
+
+
+@pytest.mark.parametrize("name", ["fda", "swde"])
+def test_the_tasks_of_lm_eval_that_copy_facts_from_a_page_are_asked_and_scored(name, tmp_path, monkeypatch):
+    """With rows of our own in place of those on the hub."""
+    asked = EvalConfig(context=[name])
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: DatasetDict(validation=Dataset.from_list(PAGE)))
+    (task,) = built(asked, tmp_path)
+    assert [write.args[0] for write in task.writes] == [row["text"] for row in PAGE]
+    assert [task.task.doc_to_target(q.doc) for q in task.questions] == ["0", "1", "2"]
+    assert task.metrics == [*OURS, "contains"]
+    assert task.task.process_results(PAGE[1], [" 1, made by Acme"]) == {"contains": 1}
+
+
+def test_the_full_presets_tasks_are_lm_evals():
+    known = load_all().all_tasks
+    full = composed("+exp=int4_split", "eval=full").eval
+    assert [task for tasks in full.by_subset().values() for task in tasks if task not in known] == []
+    assert full.context and full.too_long is TooLong.drop
+
+
+WRITES = {
+    "output_type": "generate_until", "doc_to_choice": None, "doc_to_target": "{{choices[gold]}}",
+    "generation_kwargs": {"until": ["."], "max_gen_toks": 2040, "do_sample": False},
+    "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"doc_to_text": "{{query}}" + "a" * 2048}, WRITES])
+def test_a_task_too_long_for_the_model_is_refused_or_left_out(changes, tmp_path, caplog):
+    specs = [write_task(tmp_path, "long", **changes), write_task(tmp_path, "short")]
+    with pytest.raises(UserError, match=r"long.* but the model has 2048 positions"):
+        built(EvalConfig(general=specs), tmp_path)
+    (left,) = built(EvalConfig(general=specs, too_long=TooLong.drop), tmp_path)
+    assert left.name == "short"
+    assert ["eval.too_long=drop leaves long out: long" in record.message for record in caplog.records] == [True]
+
+
+def test_a_group_of_which_one_task_is_too_long_is_left_out_as_a_whole(tmp_path):
+    a, b = write_task(tmp_path, "a"), write_task(tmp_path, "b", doc_to_text="{{query}}" + "a" * 2048)
+    config = EvalConfig(general=[a, b], too_long=TooLong.drop)
+    of_group = [found._replace(group="g") for found in find_tasks(config, tmp_path)]
+    alone = find_tasks(EvalConfig(general=[write_task(tmp_path, "c")]), tmp_path)
+    left = build_tasks([*of_group, *alone], config, Encoder(byte_tokenizer(), config.bos, 2048), 258)
+    assert [task.name for task in left] == ["c"]
