@@ -27,6 +27,7 @@ from harness.errors import UserError
 from harness.failures import foreseen, reason_of
 from harness.gpus import gpu_count, one_gpu
 from harness.jobs import NOT_RUN, Begun, Job, attempt, release
+from harness.odd_scalars import odd_scalar
 from harness.refusals import in_words, misspelt, odd_task_options, refuse_unknown
 from harness.sweep import Sweep, abandon, conclude, ended_with_headline, sweep_folder
 
@@ -145,7 +146,7 @@ def _mistake(arguments: list[str]) -> str:
             return f"hydra/launcher={name} needs {plugin}: pip install 'quant-harness[launchers]'{also}."
     if os.environ.get("WORLD_SIZE", "1") != "1" and {"-m", "--multirun"} & set(arguments):
         return "torchrun shares one run among processes. For a sweep use a launcher: hydra/launcher=joblib."
-    return misspelt(arguments) or odd_task_options(arguments)
+    return misspelt(arguments) or odd_task_options(arguments) or odd_scalar(arguments, ["exp", *GROUPS], Path.cwd())
 
 
 def _run() -> int:

@@ -70,6 +70,15 @@ def test_a_mistake_is_one_message_and_a_failed_exit(arguments, words):
     assert error.startswith("error: ") and len(error.strip().splitlines()) <= 3
 
 
+@pytest.mark.case("H10")
+def test_a_number_that_yaml_reads_as_another_is_a_mistake(tmp_path):
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "own.yaml").write_text("# @package _global_\neval:\n  limit: 010\n", encoding="utf-8")
+    done = harness("+exp=own", f"hydra.searchpath=[file://{tmp_path}]", "harness.plan_only=true", start=tmp_path)
+    assert done.returncode != 0 and not done.stdout
+    assert done.stderr.decode().startswith(f"error: {tmp_path / 'exp' / 'own.yaml'}, line 3: YAML reads 010 as 8.")
+
+
 def test_a_mistake_shows_where_it_arose_when_asked():
     done = harness("+exp=int4_ffn_only", "eval.limit=0", "harness.traceback=true")
     error = done.stderr.decode()

@@ -1,5 +1,7 @@
 """Played back to lm-eval, our log-probabilities give the numbers that lm-eval's own backend gives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -210,6 +212,32 @@ def test_units_directions_and_the_know_nothing_value_are_stated(choices):
     assert {name for name, m in measures.items() if not m.higher_is_better} == {"nll", "kl"}
     assert measures["acc"].worst == measures["acc_norm"].worst == pytest.approx(1 / 3)
     assert measures["nll"].worst == pytest.approx(np.log(258)) and np.isnan(measures["margin"].worst)
+
+
+@pytest.mark.case("F6")
+def test_acc_norm_divides_by_characters_not_by_bytes(tmp_path, module):
+    """`é` is one character and two bytes, `aa` two and two: between them and a long choice the two rules part."""
+    rows = [{"query": "Q", "choices": ["é", "aa", "a long one"], "gold": n % 3, "topic": "t"} for n in range(3)]
+    config = settings(write_task(tmp_path, rows=rows))
+    (task,) = gather(find(config, tmp_path), config, Model.from_module(module, byte_tokenizer()))
+    logp_C = np.array([-1.2, -2.0, -11.0])  # by character -1.2 -1.0 -1.1, by byte -0.6 -1.0 -1.1: `aa`, not `é`
+    tokens = np.array([s.scored for s in task.sequences])
+    scores = made_up(task, 1)
+    each_S = np.tile(logp_C, 3) / tokens
+    results = task.results(replace(scores, logp_AS=np.repeat(each_S, tokens)[None]))
+    measures = {m.metric: m for m in results.measures}
+    assert list(measures["acc"].values_AN[0]) == [1, 0, 0]
+    assert list(measures["acc_norm"].values_AN[0]) == [0, 1, 0]
+    assert results.protocol["acc_norm"] == "log-likelihood over characters of the choice"
+
+
+@pytest.mark.case("F6")
+def test_acc_norm_of_accented_choices_is_lm_evals(tmp_path, module, backend):
+    rows = [{"query": f"Q{n}", "choices": ["é", "aa", "a long ï"], "gold": n % 3, "topic": "t"} for n in range(6)]
+    spec = write_task(tmp_path, rows=rows)
+    found = reference(backend, spec, tmp_path)["samples"]["own"]
+    (measure,) = (m for m in scored(module, settings(spec), tmp_path)[0].measures if m.metric == "acc_norm")
+    assert list(measure.values_AN[0]) == [s["acc_norm"] for s in sorted(found, key=lambda s: s["doc_id"])]
 
 
 def test_chance_counts_choices_however_often_they_are_asked(tmp_path, module):
