@@ -22,6 +22,7 @@ from harness.config import CalibConfig, CalibInputs
 from harness.errors import UserError
 from harness.live import computing
 from harness.model.load import Model
+from harness.model.outline import Outline
 from harness.model.room import free_memory, gib, parameter_bytes
 from harness.model.sites import substituted
 from harness.plan import Arm, Splice
@@ -44,9 +45,9 @@ def materialized(
         yield model.module
 
 
-def check_materialize(model: Model, arms: Sequence[Arm], calib: CalibConfig) -> None:
+def check_materialize(model: Outline, arms: Sequence[Arm], calib: CalibConfig) -> None:
     """UserError, before anything is scored, for arms that cannot be made as a whole: for want of room or statistics."""
-    needed, free = parameter_bytes(model.layers), free_memory(model.device)
+    needed, free = parameter_bytes(model.layers), max(0, free_memory(model.device) - model.pending_bytes)
     if needed > free:
         raise UserError(
             f"Tasks that write text need all layers at once: {gib(needed)}, {gib(free)} of memory are free on "

@@ -1,6 +1,6 @@
-"""What a run will take, in bytes and seconds, worked out from shapes before the first layer is read.
+"""What a run will take, in bytes and seconds, worked out from shapes before any weight is read.
 
-Embedding, head and norms are in memory by then. What is still to come:
+Besides what stays in memory from opening the model on (`Outline.pending_bytes`):
 
     layer          its weights; a second copy of those that an arm changes, and a third to put back; what the arms'
                    quantized weights take while the layer is in use; 16 bytes a weight of the largest matrix, for
@@ -24,7 +24,7 @@ import torch
 
 from harness.config import CalibInputs, RunConfig
 from harness.ledger.costs import ffn_activation_bytes, forward_flops
-from harness.model.load import Model
+from harness.model.outline import Outline
 from harness.model.room import largest_layer_bytes
 from harness.model.sites import Site
 from harness.packs import TokenSequence
@@ -38,7 +38,7 @@ MATRIX = 16  # bytes a weight while a matrix is quantized
 FACTORS = 3  # matrices [I, I] while a Hessian is factored
 
 
-def memory(config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> dict[str, int]:
+def memory(config: RunConfig, model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> dict[str, int]:
     """Bytes by use (module docstring), with one batch of `work` at a time."""
     longest = max(len(sequence.tokens) for sequence in work)
     trees = config.engine.packing and model.notes.tree.tokens != 0
@@ -57,14 +57,14 @@ def memory(config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[
     }
 
 
-def kept_statistics(config: RunConfig, model: Model, arms: Sequence[Arm]) -> int:
+def kept_statistics(config: RunConfig, model: Outline, arms: Sequence[Arm]) -> int:
     """Bytes of statistics that a run leaves in the cache folder."""
     if not config.calib.keep or config.calib.inputs is CalibInputs.quantized:
         return 0
     return FLOAT32 * _draws(arms) * sum(width**2 for widths in _inputs(model.sites) for width in widths)
 
 
-def seconds(model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> float:
+def seconds(model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> float:
     """Time of all forward passes with nothing shared between sequences; quantizing and calibration come on top."""
     weights = model.used_weights
     tokens, scored = sum(len(s.tokens) - 1 for s in work), sum(s.scored for s in work)
@@ -74,7 +74,7 @@ def seconds(model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) ->
     return (layers + head) / _speed(model)
 
 
-def _speed(model: Model, size: int = 1024) -> float:
+def _speed(model: Outline, size: int = 1024) -> float:
     """FLOP/s of a matrix product in the model's type on its device."""
     a = torch.ones(size, size, dtype=model.dtype, device=model.device)
     (a @ a).sum().item()  # warms up
@@ -83,7 +83,7 @@ def _speed(model: Model, size: int = 1024) -> float:
     return 2 * size**3 / (time.perf_counter() - begun)
 
 
-def _changed(model: Model, arms: Sequence[Arm]) -> int:
+def _changed(model: Outline, arms: Sequence[Arm]) -> int:
     """Weights that an arm writes into one layer, those they replace, and quantized ones that are kept meanwhile."""
     kept: dict[int, int] = defaultdict(int)
     for site, recipe, _ in {part for arm in arms for part in arm.key}:
@@ -108,7 +108,7 @@ def _inputs(sites: Sequence[Site]) -> list[list[int]]:
     return list(widths.values())
 
 
-def _layer_statistics(model: Model, draws: int) -> int:
+def _layer_statistics(model: Outline, draws: int) -> int:
     """Statistics of the largest layer, and the factor of the widest input."""
     layers = _inputs(model.sites)
     largest = max(sum(width**2 for width in widths) for widths in layers)
@@ -116,7 +116,7 @@ def _layer_statistics(model: Model, draws: int) -> int:
     return draws * FLOAT32 * largest + (FACTORS * FLOAT64 * widest**2 if draws else 0)
 
 
-def _activations(model: Model, tokens: int, width: int) -> int:
+def _activations(model: Outline, tokens: int, width: int) -> int:
     """The largest tensors inside a layer while one batch is in it."""
     text, item = model.config.get_text_config(), model.dtype.itemsize
     chosen = getattr(text, "num_experts_per_tok", None) or 1

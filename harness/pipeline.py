@@ -35,7 +35,8 @@ from harness.failures import logged
 from harness.files import RunFolder
 from harness.identity import code_version, run_id
 from harness.model.cache import cache_folder
-from harness.model.load import Model, open_model
+from harness.model.load import Model, find_model
+from harness.model.outline import Outline
 from harness.model.sites import Site
 from harness.overlap import describe, ngram_overlap
 from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
@@ -74,23 +75,25 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
     """
     config = anchored(config, start)
     sources = find(config.eval, start)
-    model = open_model(config.model)
-    rules = resolve(model.all_sites, config.quant)
-    arms = all_arms(config, model, rules.plan)
-    check_plan(config, model, rules.plan)
+    outline = find_model(config.model)
+    rules = resolve(outline.all_sites, config.quant)
+    arms = all_arms(config, outline, rules.plan)
+    check_plan(config, rules.plan)
     check_effects(arms, config.attribute, orders_of(arms, config.design))
     if config.harness.plan_only:
         show_plan(arms, rules.notes)
-    work = gather(sources, config.eval, model, config.harness.reuse and not config.harness.force)
+    work = gather(sources, config.eval, outline, config.harness.reuse and not config.harness.force)
     check_work(work, config.attribute, config.eval.attribute_metrics)
-    check_writing(work, model, arms, config.calib)
-    ready = preflight(config, model, arms, [sequence for task in work for sequence in task.sequences])
+    check_writing(work, outline, arms, config.calib)
+    draws = draw_all(config, outline, arms, start)
+    ready = preflight(config, outline, arms, [sequence for task in work for sequence in task.sequences])
     if config.harness.plan_only:
         show_preflight(ready.lines)
-        show_resolved(config, model, arms, work)
+        show_resolved(config, work)
         return Outcome("planned")
     config = replace(config, engine=ready.engine)
-    draws = draw_all(config, model, arms, start)
+    model = outline.open()  # only here weights begin to be read
+    check_lattice(rules.plan, model.base_lattice, config.model.allow_lattice)
     facts = _facts(model, work, draws)
     folder = RunFolder(Path(config.outputs) / config.experiment / run_id(config, facts))
     if ranks.rank():
@@ -103,7 +106,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
         begun(folder.path)
         with logged(folder, config):
             show_preflight(ready.lines)
-            show_resolved(config, model, arms, work)
+            show_resolved(config, work, kept_results(config, model, arms, work))
             _measure(config, model, arms, work, draws, folder)
     return Outcome("done", folder.path)
 
@@ -184,19 +187,18 @@ def _show(folder: RunFolder) -> None:
     show_attribution(read_report(folder.path / "attribution.csv"))
 
 
-def all_arms(config: RunConfig, model: Model, plan: dict[Site, Scheme]) -> list[Arm]:
+def all_arms(config: RunConfig, model: Outline, plan: dict[Site, Scheme]) -> list[Arm]:
     """The design's arms, each calibrated one once per draw, and the controls."""
     arms = with_draws(build_arms(plan, config.design, len(model.layers)), len(config.calib.seeds))
     sequential = config.calib.inputs is CalibInputs.quantized
     return arms + control_arms(plan, model.sites, config.design, sequential)
 
 
-def check_plan(config: RunConfig, model: Model, plan: dict[Site, Scheme]) -> None:
-    """UserError for a plan that this model, or this machine, cannot carry out as asked."""
+def check_plan(config: RunConfig, plan: dict[Site, Scheme]) -> None:
+    """UserError for a plan that this model's shapes, or this machine, do not allow as asked."""
     check_groups(plan, config.quant.indivisible)
     for method in {scheme.method for scheme in plan.values()} & set(TOOLS):
         require(method)
-    check_lattice(plan, model.base_lattice, config.model.allow_lattice)  # last: reads some layers
 
 
 def calib_cells(config: RunConfig, draws: Sequence[Draw], work: Sequence[Scorable]) -> dict[str, Any]:
@@ -241,9 +243,9 @@ def score(
     return Reuse(model, weigher, calibration, made_from, total, most_bytes, one_pass).score(arms)
 
 
-def show_resolved(config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]) -> None:
+def show_resolved(config: RunConfig, work: Sequence[Scorable], kept: Sequence[Results | None] = ()) -> None:
     """The smallest losses that the run can tell from zero, by what earlier runs left of base where they did."""
-    level, kept = config.attribute.level, kept_results(config, model, arms, work)
+    level = config.attribute.level
     show_resolutions(resolves(work, level, config.eval.attribute_metrics, kept), level, unclear_documents(work))
 
 
@@ -265,10 +267,12 @@ def kept_results(
     return [None if task.name in written else task.results(own) for task, own in _by_task(scores, work)]
 
 
-def draw_all(config: RunConfig, model: Model, arms: Sequence[Arm], start: Path) -> list[Draw]:
-    """Calibration tokens of every seed; none where no arm's method looks at inputs."""
+def draw_all(config: RunConfig, model: Outline, arms: Sequence[Arm], start: Path) -> list[Draw]:
+    """Calibration tokens of every seed; none where no arm's method looks at inputs. UserError for too long ones."""
     if not any(arm.calibrated for arm in arms):
         return []
+    if config.calib.length > model.max_positions:
+        raise UserError(f"calib.length={config.calib.length}: the model has {model.max_positions} positions.")
     return [draw_samples(config.calib, model.tokenizer, seed, start) for seed in config.calib.seeds]
 
 

@@ -1,6 +1,7 @@
-"""Before any long work: does the run fit the model's positions, the memory and the disk, and what will it take?
+"""Before any weight is read: does the run fit the memory and the disk, and what will it take?
 
-Files, tensors, tokenizer, device, tasks and group sizes have been checked by now, each where it is first known. What
+Files, shapes, tokenizer, device, tasks, calibration text and group sizes have been checked by now, each where it is
+first known. What the model's weights will take is set aside; what
 `harness.needs` lists must fit with one batch at a time. Hidden states of more batches are held as far as
 `engine.memory_gib` and the memory that is left allow, and the rest is done in waves, which changes no result.
 """
@@ -17,7 +18,7 @@ from harness import needs
 from harness.config import EngineConfig, RunConfig
 from harness.errors import UserError
 from harness.model.cache import cache_folder
-from harness.model.load import Model
+from harness.model.outline import Outline
 from harness.model.room import free_memory, gib
 from harness.packs import TokenSequence
 from harness.plan import Arm
@@ -36,12 +37,11 @@ class Preflight:
     lines: dict[str, str]  # to print
 
 
-def preflight(config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> Preflight:
-    """All that can be known before the first layer. UserError for what cannot work, with figures and a way out."""
-    _lengths(config, model, arms)
+def preflight(config: RunConfig, model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> Preflight:
+    """All that can be known before the first weight. UserError for what cannot work, with figures and a way out."""
     _disk(config, model, arms)
     needed = needs.memory(config, model, arms, work)
-    free = SPARE * free_memory(model.device)
+    free = SPARE * max(0, free_memory(model.device) - model.pending_bytes)
     total = sum(needed.values())
     parts = ", ".join(f"{name} {gib(size)}" for name, size in needed.items() if size)
     if total > free:
@@ -57,13 +57,7 @@ def preflight(config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequen
     return Preflight(replace(config.engine, memory_gib=states), lines)
 
 
-def _lengths(config: RunConfig, model: Model, arms: Sequence[Arm]) -> None:
-    """Calibration samples within the model's positions. What is scored was checked when it was cut."""
-    if any(arm.calibrated for arm in arms) and config.calib.length > model.max_positions:
-        raise UserError(f"calib.length={config.calib.length}: the model has {model.max_positions} positions.")
-
-
-def _disk(config: RunConfig, model: Model, arms: Sequence[Arm]) -> None:
+def _disk(config: RunConfig, model: Outline, arms: Sequence[Arm]) -> None:
     """Room in the cache folder for the statistics that are to be kept."""
     needed, folder = needs.kept_statistics(config, model, arms), cache_folder()
     free = shutil.disk_usage(_existing(folder)).free
@@ -79,13 +73,13 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
 
 
-def _lines(model: Model, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> dict[str, str]:
-    text, parameters = model.config.get_text_config(), sum(p.numel() for p in model.module.parameters())
+def _lines(model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> dict[str, str]:
+    text = model.config.get_text_config()
     dtype, attention = str(model.dtype).removeprefix("torch."), model.config._attn_implementation
     names = [arm.name for arm in arms[:MOST_ARMS]] + ["..."] * (len(arms) > MOST_ARMS)
     tokens = sum(len(sequence.tokens) - 1 for sequence in work)
     return {
-        "model": f"{model.name}: {text.model_type}, {len(model.layers)} layers, {parameters:,} parameters",
+        "model": f"{model.name}: {text.model_type}, {len(model.layers)} layers, {model.parameters:,} parameters",
         "device": f"{model.device}, {dtype}, {attention} attention",
         "arms": f"{len(arms)}: {' '.join(names)}",
         "scored": f"{len(work):,} sequences, {tokens:,} tokens before shared ones are computed once",

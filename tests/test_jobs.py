@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from harness import pipeline
+from harness.model.skeleton import random_module
 from harness.pipeline import run
 from tests.runs import composed
 
@@ -23,14 +24,14 @@ SETTINGS = [("quant.ffn.group_size=64",), ("quant.ffn.precision=int3",), ("quant
 @pytest.fixture
 def opened(monkeypatch):
     """Weak references to the modules that jobs opened."""
-    modules, own = [], pipeline.open_model
+    modules = []
 
-    def watched(config):
-        model = own(config)
-        modules.append(weakref.ref(model.module))
-        return model
+    def watched(*args):
+        module = random_module(*args)
+        modules.append(weakref.ref(module))
+        return module
 
-    monkeypatch.setattr(pipeline, "open_model", watched)
+    monkeypatch.setattr("harness.model.load.random_module", watched)
     return modules
 
 

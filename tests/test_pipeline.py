@@ -16,8 +16,9 @@ from harness.design import build_arms
 from harness.errors import UserError
 from harness.files import RunFolder
 from harness.model.byte_tokenizer import byte_tokenizer
-from harness.model.load import Model
+from harness.model.load import Model, find_model, open_model
 from harness.model.sites import read_site
+from harness.model.skeleton import random_module
 from harness.pipeline import run, score
 from harness.plan import resolve
 from harness.quantize import quantize
@@ -198,8 +199,10 @@ def test_a_run_at_work_elsewhere_is_left_alone(split, monkeypatch):
 @pytest.mark.case("H5")
 def test_of_two_starts_at_once_one_computes_and_the_other_waits_for_its_result(tmp_path, monkeypatch):
     config = composed("+exp=int4_ffn_only", *TEXT)
-    model = pipeline.open_model(config.model)  # once: random weights come from the process's own generator
-    monkeypatch.setattr(pipeline, "open_model", lambda _: model)
+    found = find_model(config.model)
+    model = found.open()  # once: random weights come from the process's own generator
+    found.open = lambda: model
+    monkeypatch.setattr(pipeline, "find_model", lambda _: found)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: run(config, tmp_path), range(2))
     assert {first.status, second.status} == {"done", "already done"} and first.folder == second.folder
@@ -334,7 +337,7 @@ def test_a_rule_without_a_match_stops_the_run_and_names_what_there_is(tmp_path):
 @pytest.mark.case("C20")
 @pytest.mark.parametrize(("asked", "used"), [("auto", "float32"), ("bfloat16", "bfloat16")])
 def test_the_type_is_explicit_in_every_row_whatever_the_checkpoint_has(tmp_path, asked, used):
-    model = pipeline.open_model(composed("model=tiny").model)
+    model = open_model(composed("model=tiny").model)
     model.module.half().save_pretrained(tmp_path / "model")
     byte_tokenizer().save_pretrained(tmp_path / "model")
     changes = ("model=hf", "model.path=model", f"model.dtype={asked}", *TEXT[1:])
@@ -353,7 +356,7 @@ def test_the_type_is_explicit_in_every_row_whatever_the_checkpoint_has(tmp_path,
     ],
 )
 def test_what_is_to_be_scored_is_found_before_the_model_is_opened(tmp_path, monkeypatch, change, words):
-    monkeypatch.setattr(pipeline, "open_model", None)
+    monkeypatch.setattr(pipeline, "find_model", None)
     monkeypatch.setattr("harness.score.library._all_tasks", lambda: type("Index", (), {"all_tasks": ["arc_easy"]}))
     with pytest.raises(UserError, match=words):
         run(composed("+exp=int4_ffn_only", *TEXT, change), tmp_path)
@@ -385,7 +388,7 @@ def test_outputs_that_cannot_be_written_are_a_plain_message(tmp_path):
 def test_a_model_in_memory_is_scored_as_it_is_and_stays_as_it_is(tmp_path):
     """Public functions on a user's own object: no path, no reload."""
     config = composed("+exp=int4_ffn_only", *TEXT)
-    module = pipeline.open_model(config.model).module
+    module = open_model(config.model).module
     with torch.no_grad():
         module.lm_head.weight.mul_(2.0)  # what no file holds
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
@@ -412,14 +415,13 @@ def loss(module, tokens):
 
 @pytest.mark.case("F11")
 def test_a_broken_weight_stops_the_run_and_leaves_no_result(tmp_path, monkeypatch):
-    def broken(config):
-        model = opened(config)
+    def broken(*args):
+        module = random_module(*args)
         with torch.no_grad():
-            model.module.model.layers[1].mlp.down_proj.weight[0, 0] = float("nan")
-        return model
+            module.model.layers[1].mlp.down_proj.weight[0, 0] = float("nan")
+        return module
 
-    opened = pipeline.open_model
-    monkeypatch.setattr(pipeline, "open_model", broken)
+    monkeypatch.setattr("harness.model.load.random_module", broken)
     with pytest.raises(ArithmeticError, match="layer 1 in arm"):
         run(composed("+exp=int4_ffn_only", *TEXT), tmp_path)
     assert not list(tmp_path.rglob("result.json")) and not list(tmp_path.rglob("report.csv"))

@@ -10,7 +10,7 @@ import pytest
 from harness import needs, pipeline, preflight
 from harness.config import CalibInputs, EngineConfig
 from harness.errors import UserError
-from harness.model.load import Model
+from harness.model.load import Model, find_model
 from harness.packs import TokenSequence
 from harness.pipeline import all_arms, run
 from harness.plan import base_arm, resolve
@@ -36,20 +36,26 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def free(monkeypatch):
-    """Sets how much memory is free."""
-    return lambda size: monkeypatch.setattr(preflight, "free_memory", lambda device: size / preflight.SPARE)
+    """Sets how much memory is free, `beside` what a model's weights will take."""
+
+    def set_free(size, beside=None):
+        taken = beside.pending_bytes if beside else 0
+        monkeypatch.setattr(preflight, "free_memory", lambda device: size / preflight.SPARE + taken)
+
+    return set_free
 
 
 @pytest.fixture
 def stop(monkeypatch):
     """Nothing after preflight runs."""
-    monkeypatch.setattr(pipeline, "draw_all", None)
+    monkeypatch.setattr("harness.model.load.random_module", None)
+    monkeypatch.setattr("harness.model.load.file_reader", None)
 
 
 def prepared(tmp_path, *changes):
-    """A configuration, its model and arms, and what is scored."""
+    """A configuration, its model without weights, the arms, and what is scored."""
     config = composed(*TINY, *changes)
-    model = pipeline.open_model(config.model)
+    model = find_model(config.model)
     arms = all_arms(config, model, resolve(model.all_sites, config.quant).plan)
     work = gather(find(config.eval, tmp_path), config.eval, model)
     return config, model, arms, [sequence for task in work for sequence in task.sequences]
@@ -115,10 +121,12 @@ def test_needs_grow_with_arms_draws_and_masks(tmp_path):
 
 
 def test_a_run_that_does_not_fit_is_refused_with_figures_and_a_way_out(tmp_path, free, stop):
-    total = sum(needs.memory(*prepared(tmp_path)).values())
-    free(total - 1)
+    config, model, arms, work = prepared(tmp_path)
+    total = sum(needs.memory(config, model, arms, work).values())
+    assert model.pending_bytes > 0
+    free(total - 1, beside=model)
     with pytest.raises(UserError) as caught:
-        run(composed(*TINY), tmp_path)
+        run(config, tmp_path)
     message = str(caught.value)
     assert "The run needs" in message and "Lower engine.batch_tokens" in message
     assert all(part in message for part in ("layer", "logits", "states", "MiB"))
@@ -128,7 +136,7 @@ def test_a_run_that_does_not_fit_is_refused_with_figures_and_a_way_out(tmp_path,
 def test_less_memory_than_the_budget_means_more_waves_and_the_same_numbers(tmp_path, free, caplog):
     config, model, arms, work = prepared(tmp_path)
     needed = needs.memory(config, model, arms, work)
-    free(sum(needed.values()))
+    free(sum(needed.values()) + 1, beside=model)
     ready = preflight.preflight(config, model, arms, work)
     assert ready.engine.memory_gib == pytest.approx(needed["states"] / GIB)
     assert replace(ready.engine, memory_gib=EngineConfig().memory_gib) == EngineConfig()
@@ -196,12 +204,12 @@ def test_only_the_experts_that_a_token_uses_are_counted(monkeypatch):
 @pytest.mark.case("G1")
 @pytest.mark.slow
 def test_13_gb_are_looked_over_in_seconds(tmp_path, monkeypatch):
-    """From the configuration to the end of preflight; weights are read of two layers only, for the lattice."""
+    """From the configuration to the first hash; of weights, embedding, head and for the lattice two layers are read."""
 
     def enough(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "draw_all", enough)
+    monkeypatch.setattr(pipeline, "_facts", enough)
     sparse_llama2_7b(tmp_path / "model")
     config = composed(*TEXT, "model=hf", "model.path=model", "model.device=cpu", "model.dtype=bfloat16")
     start = time.process_time()

@@ -8,7 +8,7 @@ import pytest
 
 from harness.attribute.power import resolution
 from harness.model.cache import cache_folder
-from harness.model.load import open_model
+from harness.model.load import find_model
 from harness.pipeline import run
 from harness.plan import Arm
 from harness.report.stored import read_report
@@ -233,13 +233,16 @@ def test_two_runs_at_once_make_every_arm_once(tmp_path, passes, monkeypatch):
 
     def one_at_a_time(config):
         with opening:  # random weights come from the one generator of the process
-            return open_model(config)
+            found = find_model(config)
+            model = found.open()
+        found.open = lambda: model
+        return found
 
     def one(size):
         together.wait()
         return run(configs[size], tmp_path / f"g{size}").status
 
-    monkeypatch.setattr("harness.pipeline.open_model", one_at_a_time)
+    monkeypatch.setattr("harness.pipeline.find_model", one_at_a_time)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(one, sizes)) == ["done", "done"]
     made = sorted(name for names in passes for name in names)

@@ -70,7 +70,7 @@ class Isolate(StrEnum):
 class HarnessConfig:
     """How a run behaves, not what it computes."""
 
-    plan_only: bool = False  # print arms and sites, then stop
+    plan_only: bool = False  # print arms, sites and what it would take, then stop; no weight is read
     force: bool = False  # run again although a result is there, taking no scores or tokens from the cache folder
     on_locked: OnLocked = OnLocked.wait
     on_stale: OnStale = OnStale.recompute

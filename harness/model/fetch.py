@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -32,6 +33,15 @@ def fetch(cfg: ModelConfig) -> Path:
     """The folder of the float checkpoint that `cfg` names, downloaded or made where needed."""
     folder = _SOURCES[cfg.source](cfg)
     return off_grid_copy(folder, cfg.off_grid) if cfg.off_grid.sigma else folder
+
+
+def commit_of(folder: Path) -> str:
+    """The commit of the hub that a fetched folder is from, "" for others.
+
+    The hub's cache names a folder by it (snapshots/<commit>), `off_grid_copy` its copy by that folder.
+    """
+    match = re.match(r"[0-9a-f]{40}(?=-|$)", folder.name)
+    return match.group() if match else ""
 
 
 def _folder_or_hub(cfg: ModelConfig) -> Path:

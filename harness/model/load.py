@@ -1,5 +1,7 @@
 """Loading: a model whose decoder layers have weights only while they are used.
 
+    found = find_model(config)            files, names, shapes, tokenizer: all checks, and no weight read
+    model = found.open()                  embedding and head on the device
     with model.layer(3) as layer: ...     weights of layer 3 on the device, and nowhere a moment later
 
 Two ways to the weights, one `Model`:
@@ -16,11 +18,9 @@ Either way what is written to a layer inside the `with` never reaches the model.
 
 from __future__ import annotations
 
-import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,12 @@ from harness.config import ModelConfig, ModelSource
 from harness.errors import UserError
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.checkpoint import check_folder, weights_sha
-from harness.model.fetch import fetch
+from harness.model.fetch import commit_of, fetch
 from harness.model.lattice import common_lattice
 from harness.model.names import match_tensors
-from harness.model.notes import ArchitectureNotes, architecture_notes
-from harness.model.room import require_room
-from harness.model.sites import Site, find_extra_sites, find_layers, find_sites, read_site
+from harness.model.outline import Outline
+from harness.model.room import require_room, resting_bytes
+from harness.model.sites import find_layers, read_site
 from harness.model.skeleton import (
     build_skeleton,
     check_tokenizer,
@@ -48,6 +48,7 @@ from harness.model.skeleton import (
     find_dtype,
     load_in_memory,
     random_module,
+    random_skeleton,
     refuse_narrow,
     refuse_unusable,
 )
@@ -60,25 +61,11 @@ Reader = Callable[[str, torch.Tensor], torch.Tensor]
 
 
 @dataclass
-class Model:
-    """A causal language model in eval mode, and the way to its layers' weights (module docstring)."""
+class Model(Outline):
+    """A causal language model, and the way to its layers' weights (module docstring)."""
 
-    module: PreTrainedModel
-    tokenizer: Any
-    name: str
     fingerprint: Callable[[], str]  # gives `sha` when it is first asked for
-    dtype: torch.dtype
-    device: torch.device
     read: Reader
-    layers_path: str = field(init=False)
-    layers: nn.ModuleList = field(init=False)
-    sites: list[Site] = field(init=False)
-    notes: ArchitectureNotes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.layers_path, self.layers = find_layers(self.module)
-        self.sites = find_sites(self.module)
-        self.notes = architecture_notes(self.module)
 
     @cached_property
     def sha(self) -> str:
@@ -89,47 +76,6 @@ class Model:
     def base_lattice(self) -> str:
         """The grid that the weights already sit on; "" for float weights. The first use reads some layers."""
         return common_lattice(self._first_matrices())
-
-    @property
-    def config(self) -> Any:
-        """The model's own config."""
-        return self.module.config
-
-    @property
-    def all_sites(self) -> list[Site]:
-        """Block sites, and embedding and head behind the layers that they stand before and after."""
-        return [*self.sites, *find_extra_sites(self.module)[0]]
-
-    @cached_property
-    def used_weights(self) -> dict[int, float]:
-        """By layer, the weights that a token passes: of experts only the chosen ones."""
-        chosen = getattr(self.config.get_text_config(), "num_experts_per_tok", None) or 1
-        experts = 1 + max((site.expert or 0 for site in self.sites), default=0)
-        used: dict[int, float] = defaultdict(float)
-        for site in self.sites:
-            used[site.layer] += site.weights * (1 if site.expert is None else chosen / experts)
-        return used
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the hidden states."""
-        return self.config.get_text_config().hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding."""
-        return embedding_of(self.module).shape[0]
-
-    @property
-    def max_positions(self) -> int:
-        """Longest input, in tokens; no limit where positions are not numbered (ALiBi)."""
-        return getattr(self.config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
-
-    @property
-    def tied(self) -> bool:
-        """Whether embedding and head are one tensor: what changes one in place changes the other."""
-        head = self.module.get_output_embeddings()
-        return head is not None and head.weight is embedding_of(self.module)
 
     @contextmanager
     def layer(self, i: int) -> Iterator[nn.Module]:
@@ -153,6 +99,7 @@ class Model:
         name: str = "live",
         device: str | torch.device | None = None,
         fingerprint: Callable[[], str] | None = None,
+        commit: str = "",
     ) -> Model:
         """A model in memory, set to eval mode. Its layers stay where they are and are copied to `device` for use.
 
@@ -164,7 +111,7 @@ class Model:
         device = torch.device(device or embedding.device)
         _move_outside_layers(module.eval(), device)
         fingerprint = fingerprint or partial(state_sha, module)
-        return cls(module, tokenizer, name, fingerprint, embedding.dtype, device, read=_copier(device))
+        return cls(module, tokenizer, name, embedding.dtype, device, fingerprint, _copier(device), commit=commit)
 
     def _first_matrices(self) -> Iterator[torch.Tensor]:
         for i in range(min(LATTICE_LAYERS, len(self.layers))):
@@ -172,28 +119,60 @@ class Model:
                 yield from (read_site(layer, site) for site in self.sites if site.layer == i)
 
 
-def open_model(cfg: ModelConfig) -> Model:
-    """The model that `cfg` names, checked and ready for its first layer. UserError says what is wrong with it."""
+@dataclass
+class Unread(Outline):
+    """A model of which all is known but its weights."""
+
+    whole: bool  # all layers will be in the machine's memory
+    open: Callable[[], Model]  # reads what is to stay on the device
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of embedding and head, and of all layers where they come to lie in the device's memory."""
+        return resting_bytes(self.module, layers=self.whole and self.device.type == "cpu")
+
+
+def find_model(cfg: ModelConfig) -> Unread:
+    """The model that `cfg` names, checked without reading a weight. UserError says what is wrong with it."""
     device = find_device(cfg.device)
     dtype = find_dtype(cfg.dtype, device)
-    if cfg.source is ModelSource.random:
-        module, tokenizer = random_module(cfg, dtype), byte_tokenizer()
-        check_tokenizer(tokenizer, module)
-        return Model.from_module(module, tokenizer, cfg.name, device)
+    return (_random if cfg.source is ModelSource.random else _stored)(cfg, dtype, device)
+
+
+def open_model(cfg: ModelConfig) -> Model:
+    """The model that `cfg` names, checked and ready for its first layer."""
+    return find_model(cfg).open()
+
+
+def _random(cfg: ModelConfig, dtype: torch.dtype, device: torch.device) -> Unread:
+    skeleton, tokenizer = random_skeleton(cfg, dtype), byte_tokenizer()
+    check_tokenizer(tokenizer, skeleton)
+
+    def opened() -> Model:
+        return Model.from_module(random_module(cfg, dtype), tokenizer, cfg.name, device)
+
+    return Unread(skeleton, tokenizer, cfg.name, dtype, device, whole=True, open=opened)
+
+
+def _stored(cfg: ModelConfig, dtype: torch.dtype, device: torch.device) -> Unread:
     checkpoint = check_folder(fetch(cfg))
     refuse_narrow(checkpoint, dtype)
     skeleton, tokenizer = build_skeleton(checkpoint.folder, dtype, cfg.attention), _tokenizer(checkpoint.folder)
     check_tokenizer(tokenizer, skeleton)
     sources = match_tensors(skeleton, checkpoint)
-    fingerprint = partial(weights_sha, checkpoint)
+    fingerprint, commit = partial(weights_sha, checkpoint), commit_of(checkpoint.folder)
     require_room(skeleton, device, whole=sources is None)
-    if sources is None:
-        module = load_in_memory(checkpoint.folder, dtype, cfg.attention)
-        return Model.from_module(module, tokenizer, cfg.name, device, fingerprint)
-    read = file_reader(checkpoint, sources, device)
-    model = Model(skeleton, tokenizer, cfg.name, fingerprint, dtype, device, read)
-    fill_outside_layers(skeleton, model.layers_path, sources, read, device)
-    return model
+
+    def opened() -> Model:
+        if sources is None:
+            module = load_in_memory(checkpoint.folder, dtype, cfg.attention)
+            return Model.from_module(module, tokenizer, cfg.name, device, fingerprint, commit)
+        read = file_reader(checkpoint, sources, device)
+        model = Model(skeleton, tokenizer, cfg.name, dtype, device, fingerprint, read, commit=commit)
+        fill_outside_layers(skeleton, model.layers_path, sources, read, device)
+        return model
+
+    return Unread(skeleton, tokenizer, cfg.name, dtype, device, sources is None, opened, commit=commit)
 
 
 def state_sha(module: PreTrainedModel) -> str:

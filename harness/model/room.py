@@ -55,6 +55,11 @@ def outside_bytes(module: PreTrainedModel) -> int:
     return outside - (parameter_bytes(head) if find_extra_sites(module)[1] else 0)
 
 
+def resting_bytes(module: PreTrainedModel, layers: bool) -> int:
+    """Bytes that stay in memory from opening on: all but the layers, or with the `layers` all."""
+    return outside_bytes(module) + (parameter_bytes(find_layers(module)[1]) if layers else 0)
+
+
 def require_room(skeleton: PreTrainedModel, device: torch.device, whole: bool) -> None:
     """UserError unless embedding, head and one layer fit on the device, and a `whole` model in the machine's memory."""
     layer, outside = largest_layer_bytes(skeleton), outside_bytes(skeleton)

@@ -53,9 +53,7 @@ def find_dtype(dtype: DType, device: torch.device) -> torch.dtype:
 
 def build_skeleton(folder: Path, dtype: torch.dtype, attention: str = "auto") -> PreTrainedModel:
     """The model of a folder's config.json on the meta device, with real buffers (rotary tables)."""
-    config = read_config(folder)
-    with init_empty_weights(include_buffers=False):
-        skeleton = from_config(config, dtype, attention).eval()
+    skeleton = _empty(read_config(folder), dtype, attention)
     # Some tensors stay in float32 whatever the model's type (the bias of DeepSeek's router, for instance).
     if wide := skeleton._get_dtype_plan(dtype):
         pattern, *_ = build_glob_alternation(list(wide))
@@ -86,20 +84,34 @@ def load_in_memory(folder: Path, dtype: torch.dtype, attention: str = "auto") ->
     return module.eval()
 
 
+def random_skeleton(cfg: ModelConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """What `random_module` fills, on the meta device."""
+    return _empty(_random_config(cfg), dtype, cfg.attention)
+
+
 def random_module(cfg: ModelConfig, dtype: torch.dtype) -> PreTrainedModel:
     """Random weights of the shape in `cfg.config` ({model_type: llama, hidden_size: ...}); `cfg.seed` decides them."""
+    config = _random_config(cfg)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(cfg.seed)
+        return from_config(config, dtype, cfg.attention).eval()
+
+
+def _random_config(cfg: ModelConfig) -> PretrainedConfig:
     fields = dict(cfg.config)
     kind = fields.pop("model_type", "llama")
     try:
         default = AutoConfig.for_model(kind)
         if unknown := sorted(set(fields) - set(default.to_dict())):
             raise UserError(f"model.config: {', '.join(unknown)} unknown to model_type={kind!r}.")
-        config = AutoConfig.for_model(kind, **fields)
+        return AutoConfig.for_model(kind, **fields)
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise error if isinstance(error, UserError) else UserError(f"model.config: {_short(error)}") from error
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(cfg.seed)
-        return from_config(config, dtype, cfg.attention).eval()
+
+
+def _empty(config: PretrainedConfig, dtype: torch.dtype, attention: str) -> PreTrainedModel:
+    with init_empty_weights(include_buffers=False):
+        return from_config(config, dtype, attention).eval()
 
 
 def from_config(config: PretrainedConfig, dtype: torch.dtype, attention: str) -> PreTrainedModel:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.config import BosRule, BosUse, EvalConfig
 from harness.errors import UserError
-from harness.model.load import Model
+from harness.model.outline import Outline
 from harness.score.context import context_tasks
 from harness.score.encode import Encoder
 from harness.score.library import Found, build_tasks, find_tasks
@@ -37,7 +37,7 @@ def find(config: EvalConfig, start: Path) -> Sources:
     return sources
 
 
-def gather(sources: Sources, config: EvalConfig, model: Model, reuse: bool = False) -> list[Scorable]:
+def gather(sources: Sources, config: EvalConfig, model: Outline, reuse: bool = False) -> list[Scorable]:
     """Token sequences of all tasks and texts, with `reuse` from the cache folder. UserError for what does not fit."""
     _say_if_bos_is_left_out(config, sources, model)
     work: list[Scorable] = []
@@ -54,7 +54,7 @@ def gather(sources: Sources, config: EvalConfig, model: Model, reuse: bool = Fal
     return work
 
 
-def _say_if_bos_is_left_out(config: EvalConfig, sources: Sources, model: Model) -> None:
+def _say_if_bos_is_left_out(config: EvalConfig, sources: Sources, model: Outline) -> None:
     """Some models are lost without the BOS that their tokenizer puts before every text."""
     bos = model.tokenizer.bos_token_id
     if bos is None or model.tokenizer("a")["input_ids"][0] != bos:

@@ -20,6 +20,7 @@ from harness.config import BosUse, CalibConfig
 from harness.errors import TooLongError, UserError
 from harness.materialize import check_materialize, materialized
 from harness.model.load import Model
+from harness.model.outline import Outline
 from harness.plan import Arm
 from harness.score.measure import Scorable
 from harness.score.tasks import TaskItems
@@ -34,7 +35,7 @@ def writing(work: Sequence[Scorable]) -> list[TaskItems]:
     return [task for task in work if isinstance(task, TaskItems) and task.writes]
 
 
-def check_writing(work: Sequence[Scorable], model: Model, arms: Sequence[Arm], calib: CalibConfig) -> None:
+def check_writing(work: Sequence[Scorable], model: Outline, arms: Sequence[Arm], calib: CalibConfig) -> None:
     """UserError for text that cannot be had of an arm or a model: it cannot be whole in memory."""
     if writing(work):
         check_materialize(model, arms, calib)
