@@ -339,6 +339,7 @@ def _summary(config: RunConfig, model: Model, arms: Sequence[Arm], seconds: floa
         "experiment": config.experiment,
         "model": model.name,
         "model_sha": model.sha,
+        "model_commit": model.commit,
         "arms": [arm.name for arm in arms],
         "config": asdict(config),
         "seconds": seconds,

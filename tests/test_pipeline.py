@@ -345,6 +345,18 @@ def test_the_type_is_explicit_in_every_row_whatever_the_checkpoint_has(tmp_path,
     assert (report["dtype"] == used).all()
 
 
+def test_the_commit_of_a_hub_model_stands_in_the_results(tmp_path):
+    commit = "0123456789abcdef" * 2 + "01234567"
+    snapshot = tmp_path / "models--owner--name" / "snapshots" / commit
+    open_model(composed("model=tiny").model).module.save_pretrained(snapshot)
+    byte_tokenizer().save_pretrained(snapshot)
+    folder = run(composed("+exp=int4_ffn_only", "model=hf", f"model.path={snapshot}", *TEXT[1:]), tmp_path).folder
+    assert folder is not None
+    assert json.loads((folder / "result.json").read_text("utf-8"))["model_commit"] == commit
+    assert json.loads(read(folder, "report.csv")["config"].unique().item())["model"] == {"commit": commit}
+    assert commit in (folder / "report.html").read_text("utf-8")
+
+
 @pytest.mark.case("F21")
 @pytest.mark.parametrize(
     ("change", "words"),

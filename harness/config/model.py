@@ -42,7 +42,7 @@ class ModelConfig:
     name: str = MISSING  # label in reports
     source: ModelSource = ModelSource.hf
     path: str = ""  # hub id, folder, GGUF file, or package requirement
-    revision: str = ""  # hub revision; empty: the hub's default branch
+    revision: str = ""  # branch, tag or commit on the hub; empty: the default branch. Only a commit never moves
     file: str = ""  # GGUF file inside the package
     sha256: str = ""  # of that file; empty: not checked
     licence: str = ""

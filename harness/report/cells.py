@@ -35,7 +35,7 @@ def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> d
         "model": model.name,
         "model_sha": model.sha,
         "base_lattice": model.base_lattice,
-        "config": settings(config),
+        "config": settings(config) | ({"model": {"commit": model.commit}} if model.commit else {}),
         "seed": config.design.seed,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": device_name(model.device),

@@ -82,7 +82,7 @@ def facts_section(run: Run) -> Section:
     facts["weights of base"] = size(first.get("weight_bytes"))
     facts["time"] = duration(run.result.get("seconds"))
     facts["peak memory"] = size(run.result.get("peak_bytes"))
-    facts |= {name: run.result.get(name) for name in ("harness_version", "code_version")}
+    facts |= {name: run.result.get(name) for name in ("model_commit", "harness_version", "code_version")}
     for draw in run.result.get("calibration") or []:
         facts[f"calibration, seed {draw['seed']}"] = _calibration(draw)
     facts |= run.result.get("versions") or {}

@@ -23,7 +23,7 @@ from harness.model import fetch as fetching
 from harness.model.cache import NOTE, cache_folder, file_digest, made_once
 from harness.model.checkpoint import check_folder
 from harness.model.fetch import fetch
-from harness.model.load import open_model
+from harness.model.load import find_model, open_model
 from tests.model.folders import save_tiny, write_gguf
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -332,6 +332,23 @@ def test_pickled_files_only_where_there_is_nothing_else(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").touch()
     fetch(config(path="owner/name", revision="v1"))
     assert len(asked) == 3 and asked[-1][:2] == ("owner/name", "v1")
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.1])
+def test_a_hub_models_commit_is_known_whatever_revision_was_asked_for(tmp_path, monkeypatch, sigma):
+    """The hub's cache: refs/main names a commit, and snapshots/<commit> holds the files."""
+    repository, commit = tmp_path / "models--owner--name", "0123456789abcdef" * 2 + "01234567"
+    save_tiny(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    for revision in ("main", "", commit):
+        found = find_model(config(path="owner/name", revision=revision, off_grid=OffGrid(sigma=sigma)))
+        assert found.commit == found.open().commit == commit
+    assert find_model(config(path=str(repository / "snapshots" / commit))).commit == commit
+    save_tiny(tmp_path / "model")
+    assert find_model(config(path=str(tmp_path / "model"), off_grid=OffGrid(sigma=sigma))).commit == ""
 
 
 # --- shipped configurations --------------------------------------------------------------------------------------
