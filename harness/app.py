@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Mapping
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import hydra
@@ -71,7 +74,7 @@ def _task(cfg: DictConfig) -> Any:
         return _member(cfg)
     traceback = bool(OmegaConf.select(cfg, "harness.traceback"))
     try:
-        status, folder = perform(cfg, Path.cwd())
+        status, folder = perform(cfg, Path.cwd(), asked=_asked())
     except (Exception, SystemExit) as error:
         if traceback or not foreseen(error):
             raise
@@ -80,20 +83,37 @@ def _task(cfg: DictConfig) -> Any:
     return status
 
 
-def perform(cfg: DictConfig, start: Path, begun: Begun = lambda folder: None) -> tuple[str, Path | None]:
+def _asked() -> dict[str, str]:
+    """What Hydra knows of this job, by file name; they go into the run's folder instead of one of Hydra's own.
+
+    Where the locale is ASCII, Python hands over the bytes of other letters one by one: they are put together again.
+    """
+    given = HydraConfig.get().overrides.task
+    overrides = [text.encode(errors="surrogateescape").decode(errors="surrogateescape") for text in given]
+    return {
+        "overrides.yaml": OmegaConf.to_yaml(OmegaConf.create(overrides)),
+        "hydra.yaml": OmegaConf.to_yaml(HydraConfig.instance().cfg),
+    }
+
+
+def perform(
+    cfg: DictConfig, start: Path, begun: Begun = lambda folder: None, asked: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, Path | None]:
     """Run a composed configuration; its status and folder. `begun` is told the folder when the work begins."""
     config = typed(cfg)
     from harness.pipeline import run
     from harness.ranks import together
 
     with together():
-        outcome = run(config, start, begun)
+        outcome = run(config, start, begun, asked)
     return outcome.status, outcome.folder
 
 
-def _perform_on_one_gpu(cfg: DictConfig, start: Path, begun: Begun) -> tuple[str, Path | None]:
+def _perform_on_one_gpu(
+    cfg: DictConfig, start: Path, begun: Begun, asked: Mapping[str, str]
+) -> tuple[str, Path | None]:
     with one_gpu():
-        return perform(cfg, start, begun)
+        return perform(cfg, start, begun, asked)
 
 
 def _member(cfg: DictConfig) -> str:
@@ -105,7 +125,8 @@ def _member(cfg: DictConfig) -> str:
         job = Job(NOT_RUN, reason=f"harness.max_failures={options.max_failures} reached")
     else:
         apart = isolated(options.isolate, hydra_config.launcher._target_)
-        job = ended_with_headline((attempt_apart if apart else attempt)(cfg, start, _perform_on_one_gpu))
+        runner = partial(_perform_on_one_gpu, asked=_asked())
+        job = ended_with_headline((attempt_apart if apart else attempt)(cfg, start, runner))
     sweep.end(number, job)
     print(sweep.line(number, job), flush=True)
     release()

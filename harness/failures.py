@@ -89,10 +89,11 @@ def folder_without_id(settings: Mapping[str, Any]) -> Path:
 
 
 @contextmanager
-def logged(folder: RunFolder, config: RunConfig) -> Iterator[None]:
-    """This start's own folder: its configuration, and everything that is logged."""
+def logged(folder: RunFolder, config: RunConfig, asked: Mapping[str, str]) -> Iterator[None]:
+    """This start's own folder: its configuration, how it was `asked` for (texts by file name), and the log."""
     attempt = folder.attempt()
-    write_text(attempt / "config.json", to_json(asdict(config)) + "\n")
+    for name, text in {"config.json": to_json(asdict(config)) + "\n", **asked}.items():
+        write_text(attempt / name, text)
     handler = logging.FileHandler(attempt / "run.log", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("harness")

@@ -4,7 +4,7 @@ One folder a run:
 
     outputs/<experiment>/<run_id>/
         .lock                one process at a time
-        attempts/<n>/        configuration and log of each start
+        attempts/<n>/        configuration, overrides and log of each start
         report.csv ...       results
         result.json          written last: its presence means done
         failed.json ...      instead, where the last start failed (harness.failures)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -68,10 +69,16 @@ class Outcome:
     folder: Path | None = None
 
 
-def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda folder: None) -> Outcome:
+def run(
+    config: RunConfig,
+    start: Path,
+    begun: Callable[[Path], None] = lambda folder: None,
+    asked: Mapping[str, str] = MappingProxyType({}),
+) -> Outcome:
     """Plan, score every arm in one pass, and write the reports.
 
-    `start`: where relative paths begin. `begun` is told the run's folder when its work begins.
+    `start`: where relative paths begin. `begun` is told the run's folder when its work begins. `asked`: files to keep
+    beside this start's log, on how it was asked for.
     """
     config = anchored(config, start)
     sources = find(config.eval, start)
@@ -104,7 +111,7 @@ def run(config: RunConfig, start: Path, begun: Callable[[Path], None] = lambda f
         if settled:
             return settled
         begun(folder.path)
-        with logged(folder, config):
+        with logged(folder, config, asked):
             show_preflight(ready.lines)
             show_resolved(config, work, kept_results(config, model, arms, work))
             _measure(config, model, arms, work, draws, folder)

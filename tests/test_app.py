@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from harness import app
 from harness.app import config_folder
@@ -47,6 +48,11 @@ def test_a_run_on_a_console_of_ascii_only(tmp_path):
     assert json.loads((folder / "result.json").read_text(encoding="utf-8"))["status"] == "done"
     config = json.loads((folder / "attempts" / "0" / "config.json").read_text(encoding="utf-8"))
     assert config["eval"]["perplexity"]["path"] == str(tmp_path / "π → text.txt")
+    attempt = {name: (folder / "attempts" / "0" / f"{name}.yaml").read_text("utf-8") for name in ("overrides", "hydra")}
+    asked = ["+exp=int4_ffn_only", *SMALL, "eval.perplexity.path='π → text.txt'", "eval.perplexity.document_regex=''"]
+    assert list(OmegaConf.create(attempt["overrides"])) == asked
+    hydra = OmegaConf.create(attempt["hydra"]).hydra
+    assert hydra.overrides.task[0] == asked[0] and hydra.runtime.cwd == str(tmp_path)
     assert set(read_report(folder / "report.csv")["arm"]) == {"base", "ffn"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs", "π → text.txt"]
     assert "it/s" not in error and "Traceback" not in error

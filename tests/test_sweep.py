@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from harness import app, pipeline
 from harness.apart import isolated
@@ -105,6 +106,17 @@ def test_started_again_a_sweep_does_only_what_is_missing(tmp_path, harness, brea
     assert "job 1 of 4 skipped: already done: quant.ffn.group_size=16" in said
     assert set(first) < set(done(tmp_path)) and len(done(tmp_path)) == 4
     assert len(list(tmp_path.glob("outputs/sweeps/*"))) == 2
+
+
+@pytest.mark.parametrize("apart", ["always", "never"])
+def test_every_job_keeps_its_own_overrides(tmp_path, harness, apart):
+    assert harness(*SWEEP, "quant.ffn.group_size=16,32", f"harness.isolate={apart}")[0] == 0
+    files = tmp_path.glob("outputs/int4_ffn_only/*/attempts/0/overrides.yaml")
+    asked = [*SWEEP[1:], f"harness.isolate={apart}"]
+    assert sorted(sorted(map(str, OmegaConf.load(file))) for file in files) == [
+        sorted([*asked, f"quant.ffn.group_size={size}"]) for size in (16, 32)
+    ]
+    assert len(list(tmp_path.glob("outputs/int4_ffn_only/*/attempts/0/hydra.yaml"))) == 2
 
 
 @pytest.mark.case("H6")
