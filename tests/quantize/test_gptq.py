@@ -8,6 +8,9 @@ from harness.quantize import InputStats, Scheme, factor_key, factorize, quantize
 from harness.quantize.factor import damping_steps
 from tests.quantize.golden import arrays, inputs, output_errors
 
+# Rows with a weight halfway between two codes. The last bit of a sum decides, and so the machine's way of summing does;
+# all that follows in the row may differ (61 and 101 of 9,216 weights with MKL_CBWR=COMPATIBLE, else none).
+NEAR_TIES = {"dead.b8.g-1.asym.plain": 29, "dead.b8.g64.asym.plain": 29}
 ORDERS = {"plain": "none", "act": "regroup", "act_static": "static"}
 
 
@@ -44,8 +47,8 @@ def test_equals_auto_gptq(case):
         InputStats.from_inputs(x_TI),
     )  # fmt: skip
     same_OI = torch.isclose(q.dequantize(), arrays("auto_gptq")[case], rtol=1e-5, atol=1e-6)
-    if bits == "b8":  # one near-tie decided by the last bit of a sum changes all that follows in its row: leave one out
-        same_OI = same_OI[same_OI.float().mean(1).argsort()[1:]]
+    if case in NEAR_TIES:
+        same_OI[NEAR_TIES[case]] = True
     assert same_OI.float().mean() >= 0.999
     assert output_error(w_OI, q, x_TI) == pytest.approx(output_errors()[case], rel=0.01)
 
