@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from harness.model.layouts import expert_marks
@@ -62,7 +63,7 @@ def listening_to_experts(layer: nn.Module, sites: Sequence[Site], found: dict[En
     for site in sites:
         device = modules[site.module].get_parameter(site.parameter).device
         if entry(site) not in found:
-            found[entry(site)] = InputStats.empty(site.in_features, device=device)
+            found[entry(site)] = InputStats.empty(site.in_features, dtype=torch.float64, device=device)
 
     def listener(path: str) -> Any:
         def listen(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -5,7 +5,8 @@ Besides what stays in memory from opening the model on (`Outline.pending_bytes`)
     layer          its weights; a second copy of those that an arm changes, and a third to put back; what the arms'
                    quantized weights take while the layer is in use; 16 bytes a weight of the largest matrix, for
                    the float32 copies that quantizing it makes
-    statistics     sum x x^T of every input of the largest layer, float32, for each calibration draw; float64 factors
+    statistics     sum x x^T of every input of the largest layer, float32, for each calibration draw; float64 while it
+                   is summed, and float64 factors
     calibration    hidden states of the calibration tokens
     activations    one batch inside a layer: q, k, v, o and the FFN's inner tensors; scores where attention is eager
     logits         `engine.head_tokens` rows of the vocabulary in float32: base's, an arm's, and what KL needs
@@ -113,7 +114,8 @@ def _layer_statistics(model: Outline, draws: int) -> int:
     layers = _inputs(model.sites)
     largest = max(sum(width**2 for width in widths) for widths in layers)
     widest = max(max(widths) for widths in layers)
-    return draws * FLOAT32 * largest + (FACTORS * FLOAT64 * widest**2 if draws else 0)
+    summed = (FLOAT64 - FLOAT32) * largest
+    return draws * FLOAT32 * largest + (summed + FACTORS * FLOAT64 * widest**2 if draws else 0)
 
 
 def _activations(model: Outline, tokens: int, width: int) -> int:

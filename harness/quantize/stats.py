@@ -1,8 +1,9 @@
 """What calibrated methods know of a site's inputs: sum of x x^T, mean |x|, max |x|, and how many tokens.
 
 Sums, not running means, so that statistics add up: gathered in any batches, on several machines, or token by token,
-they agree to rounding (1e-6 relative). Tokens are taken 4096 at a time in float32 (never in the 16-bit type of the
-activations) and summed in the type of `hessian_II`.
+they agree to rounding (1e-6 of the largest entry, over thousands of batches where `hessian_II` is float64, as when the
+engine gathers them). Tokens are taken 4096 at a time in float32 (never in the 16-bit type of the activations) and
+summed in the type of `hessian_II`.
 
 Letters: T tokens, I in_features.
 """
