@@ -136,7 +136,7 @@ def _measure(
     seconds = time.monotonic() - begun
     calib = calib_cells(config, draws, work)
     sheet = Sheet(
-        run_cells(config, model, folder.path.name, seconds),
+        run_cells(config, model, folder.path.name, seconds, [draw.digest for draw in draws]),
         arms,
         [arm_cells(arm, model, weigher, calib) for arm in arms],
         results,

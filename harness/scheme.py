@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from harness.errors import UserError
 
+AXIS = 1  # of every method's groups, as HQQ counts: successive weights of one row of w_OI, never over row ends
 BLOCKS = ("ffn", "attention")  # of a decoder layer; embedding, head, norms and routers are no blocks
 
 

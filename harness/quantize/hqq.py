@@ -25,7 +25,7 @@ from harness.quantize.formats import FORMATS, Format
 from harness.quantize.grid import WEIGHTS_AT_ONCE, Grid, chunks, of_chunks
 from harness.quantize.pack import packed_bits
 from harness.quantize.result import Quantized, scale_bits
-from harness.scheme import RangeRule, Scheme
+from harness.scheme import AXIS, RangeRule, Scheme
 
 ROUNDS, NORM, BETA, GROWTH = 20, 0.7, 10.0, 1.01
 
@@ -43,7 +43,7 @@ def search(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
     zero_OG = torch.where(wide_zero_OG, zero_OG, rounded_OG)
     lattice = Grid(scale_OG, zero_OG, exact.constant_OG, exact.empty_OG, wide_OG)
     codes_OI = encode(w_OI, lattice, group_size, form)
-    facts = {"axis": 1, **lattice.facts(), "float32_zero_points": int(wide_zero_OG.sum())}
+    facts = {"axis": AXIS, **lattice.facts(), "float32_zero_points": int(wide_zero_OG.sum())}
     storage = {
         "codes": packed_bits(codes_OI.shape[0], codes_OI.shape[1], form.bits),
         "scales": scale_bits(scale_OG, scheme, facts["float32_scales"]),

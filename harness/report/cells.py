@@ -20,22 +20,24 @@ from harness.config import RunConfig
 from harness.ledger.weights import model_bytes
 from harness.model.load import Model
 from harness.plan import Arm
-from harness.scheme import BLOCKS, Scheme
+from harness.scheme import AXIS, BLOCKS, Scheme
 from harness.supported import is_live, wants_inputs
 from harness.weigh import Weigher
 
 W8A8 = "w8a8"  # LLM.int8 rounds activations too: not to be set beside weight-only int8 unmarked
 
 
-def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> dict[str, Any]:
-    """What is the same in every row."""
+def run_cells(
+    config: RunConfig, model: Model, run_id: str, seconds: float, sample_hashes: Sequence[str]
+) -> dict[str, Any]:
+    """What is the same in every row. `sample_hashes`: of the calibration samples, one a draw."""
     return {
         "experiment": config.experiment,
         "run_id": run_id,
         "model": model.name,
         "model_sha": model.sha,
         "base_lattice": model.base_lattice,
-        "config": settings(config) | ({"model": {"commit": model.commit}} if model.commit else {}),
+        "config": settings(config, sample_hashes) | ({"model": {"commit": model.commit}} if model.commit else {}),
         "seed": config.design.seed,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": device_name(model.device),
@@ -46,17 +48,17 @@ def run_cells(config: RunConfig, model: Model, run_id: str, seconds: float) -> d
     }
 
 
-def settings(config: RunConfig) -> dict[str, Any]:
+def settings(config: RunConfig, sample_hashes: Sequence[str]) -> dict[str, Any]:
     """What else could matter, for the column `config`: untouched blocks in a word, calibration where there is any."""
     rest = asdict(config)
-    quant = rest["quant"]
+    quant = rest["quant"] | {"axis": AXIS}
     for block in ("ffn", "attention", "embedding", "head"):
         if not getattr(config.quant, block).touches:
             quant[block] = "keep"
     calibrated = any(wants_inputs(getattr(config.quant, block)) for block in BLOCKS) or config.quant.overrides
     engine = {name: rest["engine"][name] for name in ("pack_tokens", "batch_tokens", "packing")}
     parts = {"quant": quant, "design": rest["design"], "engine": engine, "attribute": rest["attribute"]}
-    return parts | ({"calib": rest["calib"]} if calibrated else {})
+    return parts | ({"calib": rest["calib"] | {"sample_hashes": list(sample_hashes)}} if calibrated else {})
 
 
 def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +106,8 @@ def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None
 
 def site_rows(arms: Sequence[Arm], weigher: Weigher) -> pd.DataFrame:
     """sites.csv: every site of every arm."""
-    return pd.DataFrame([{"arm": arm.name, **fact} for arm in arms for fact in weigher.facts_of(arm).values()])
+    rows = [{"arm": arm.name, **fact} for arm in arms for fact in weigher.facts_of(arm).values()]
+    return pd.DataFrame(rows, columns=None if rows else ["arm", "site"])  # base alone has none
 
 
 def device_name(device: torch.device) -> str:
