@@ -6,7 +6,9 @@ calibration tokens' hidden states run through it, and what enters each site's mo
 `calib.inputs=float` those states come from the unquantized model, once for all arms, precisions and group sizes, and
 the statistics are kept on disk; with `quantized` every arm sees the outputs of its own quantized layers.
 
-No sample is padded: all have the same length, so a statistic holds nothing but text.
+No sample is padded: all have the same length, so a statistic holds nothing but text. Random samples of a stream may
+overlap by chance, and how many of their tokens are repeated is told; a text that holds fewer tokens than all samples
+together is refused, as it could only be used over again.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from harness.config import CalibConfig, CalibDraw, CalibPacking, CalibSource
@@ -41,6 +44,7 @@ class Draw:
     samples: tuple[tuple[int, ...], ...]
     usable: int  # samples that there were to choose from
     dropped: int  # texts shorter than a sample
+    repeated: int = 0  # tokens at places of the text that another sample has already
 
     @property
     def digest(self) -> str:
@@ -56,31 +60,38 @@ def draw_samples(config: CalibConfig, tokenizer: Any, seed: int, start: Path) ->
     """The samples of one seed. UserError where fewer than asked are usable."""
     length = config.length - config.bos
     rows = [_ids(text, tokenizer, config) for text in _texts(config, start)]
-    if config.packing is CalibPacking.stream:
-        pieces, dropped = _cut([token for row in rows for token in row], length, config, seed)
-    else:
-        whole = [row[:length] for row in rows if len(row) >= length]
-        pieces, dropped = whole, len(rows) - len(whole)
-        if config.draw is CalibDraw.random:
-            pieces = [whole[i] for i in np.random.default_rng(seed).permutation(len(whole))]
-    if len(pieces) < config.samples:
+    streamed = config.packing is CalibPacking.stream
+    pieces, usable, repeated = (_cut if streamed else _whole)(rows, length, config, seed)
+    if usable < config.samples:
         raise UserError(
-            f"calib: {len(pieces)} usable samples of {len(rows)} texts, {config.samples} asked (each needs "
-            f"{length} tokens). Give more text, or lower calib.samples or calib.length."
+            f"calib: {usable} usable samples of {len(rows)} texts, {config.samples} asked (each needs {length} "
+            "tokens). Give more text (calib.source, calib.path), or lower calib.samples or calib.length."
         )
     prefix = [_bos(tokenizer)] if config.bos else []
-    return Draw(tuple((*prefix, *p) for p in pieces[: config.samples]), len(pieces), dropped)
+    dropped = 0 if streamed else len(rows) - usable
+    return Draw(tuple((*prefix, *p) for p in pieces[: config.samples]), usable, dropped, repeated)
 
 
-def _cut(tokens: list[int], length: int, config: CalibConfig, seed: int) -> tuple[list[list[int]], int]:
+Cut = tuple[list[list[int]], int, int]  # samples, how many without common tokens there are, tokens repeated
+
+
+def _cut(rows: list[list[int]], length: int, config: CalibConfig, seed: int) -> Cut:
     """Pieces of one stream: one after the other, or at random places that may overlap."""
-    if config.draw is CalibDraw.start:
-        starts = range(0, len(tokens) - length + 1, length)
-    elif len(tokens) < length:
-        starts = range(0)
-    else:
+    tokens = [token for row in rows for token in row]
+    usable = len(tokens) // length
+    starts = range(0, usable * length, length)
+    if usable and config.draw is CalibDraw.random:
         starts = np.random.default_rng(seed).integers(0, len(tokens) - length + 1, config.samples)
-    return [tokens[s : s + length] for s in starts], 0
+    steps = np.diff(sorted(starts))
+    return [tokens[s : s + length] for s in starts], usable, int((length - steps).clip(0).sum())
+
+
+def _whole(rows: list[list[int]], length: int, config: CalibConfig, seed: int) -> Cut:
+    """The beginning of every text that is long enough."""
+    long = [row[:length] for row in rows if len(row) >= length]
+    if config.draw is CalibDraw.random:
+        long = [long[i] for i in np.random.default_rng(seed).permutation(len(long))]
+    return long, len(long), 0
 
 
 def _texts(config: CalibConfig, start: Path) -> list[Any]:
@@ -165,7 +176,9 @@ def _bos(tokenizer: Any) -> int:
 def gather(layer: nn.Module, sites: Sequence[Site], replay: Callable[[], Any]) -> dict[Site, InputStats]:
     """Statistics of the inputs of a layer's sites while `replay` runs calibration tokens through it.
 
-    Sites that are fed the same tensor (q, k, v; gate, up) share one object: it is summed once, and factored once.
+    Sites that are fed the same tensor (q, k, v; gate, up) share one object: it is summed once, and factored once. Sums
+    are made in float64 and handed out in float32: a thousand small batches, added up in float32, would differ from a
+    few large ones by more than 1e-6.
     """
     by_module: dict[str, InputStats] = {}
     by_expert: dict[Entry, InputStats] = {}
@@ -173,6 +186,8 @@ def gather(layer: nn.Module, sites: Sequence[Site], replay: Callable[[], Any]) -
     paths = sorted({site.module for site in sites if site.expert is None})
     with _listening(layer, paths, by_module), listening_to_experts(layer, routed, by_expert):
         replay()
+    for stats in (*by_module.values(), *by_expert.values()):
+        stats.hessian_II = stats.hessian_II.float()
     return {site: by_module[site.module] if site.expert is None else by_expert[entry(site)] for site in sites}
 
 
@@ -187,7 +202,7 @@ def _listening(layer: nn.Module, paths: Sequence[str], found: dict[str, InputSta
             if last and last[0][0] is x:
                 found.setdefault(path, last[0][1])
                 return
-            stats = found.setdefault(path, InputStats.empty(x.shape[-1], device=x.device))
+            stats = found.setdefault(path, InputStats.empty(x.shape[-1], dtype=torch.float64, device=x.device))
             last[:] = [(x, stats.add(x))]
 
         return listen

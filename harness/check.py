@@ -134,7 +134,10 @@ def _calibration(config: RunConfig) -> None:
     if calib.source is not CalibSource.shipped and not calib.path:
         raise UserError(f"calib.path is empty. calib.source={calib.source} needs it: a file, or a data set's name.")
     if calib.source is CalibSource.shipped and calib.path:
-        raise UserError(f"calib.path={calib.path}: calib.source=shipped reads no file. Set calib.source=text or jsonl.")
+        raise UserError(
+            f"calib.path={calib.path}: calib.source=shipped reads no file. "
+            "Set calib.source=text or jsonl, or calib.path=''."
+        )
     in_order = [getattr(config.quant, block).true_sequential for block in BLOCKS]
     in_order += [rule.get("true_sequential", False) for rule in config.quant.overrides]
     if any(in_order) and calib.inputs is CalibInputs.float:

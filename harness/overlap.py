@@ -41,6 +41,7 @@ def describe(draws: Sequence[Draw], seeds: Sequence[int], scored: Sequence[Token
             "seed": seed,
             "samples": len(draw.samples),
             "tokens": sum(map(len, draw.samples)),
+            "repeated_tokens": draw.repeated,
             "usable_samples": draw.usable,
             "dropped_short_texts": draw.dropped,
             "sample_hash": draw.digest,

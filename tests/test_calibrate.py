@@ -76,6 +76,22 @@ def test_too_little_text_says_how_many_samples_were_usable(tmp_path, content):
         drawn(tmp_path, samples=8, length=64, **jsonl(tmp_path, []))
 
 
+@pytest.mark.case("E2")
+def test_no_text_is_used_over_again(tmp_path):
+    """Random places always fit in, so papers' 128 x 2048 tokens could be had of the shipped 90,000: each thrice."""
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    (tmp_path / "c.txt").write_text("".join(np.random.default_rng(0).choice(letters, 640)))
+    own = {"source": CalibSource.text, "path": "c.txt", "length": 64}
+    with pytest.raises(UserError, match=r"10 usable samples of 1 texts, 11 asked.*Give more text \(calib\.source"):
+        drawn(tmp_path, samples=11, **own)
+    draw = drawn(tmp_path, samples=10, **own)
+    places = [(tmp_path / "c.txt").read_text().index(TOKENIZER.decode(sample)) for sample in draw.samples]
+    seen = {place + n for place in places for n in range(64)}
+    assert draw.usable == 10
+    assert 0 < draw.repeated == 640 - len(seen)
+    assert drawn(tmp_path, samples=10, draw=CalibDraw.start, **own).repeated == 0
+
+
 @pytest.mark.case("E9")
 def test_bos_stands_at_the_start_of_every_sample(tmp_path):
     draw = drawn(tmp_path, samples=4, length=32, bos=True)
@@ -178,6 +194,7 @@ class Spy(Calibration):
 @pytest.mark.case("E6")
 @pytest.mark.parametrize("batch_tokens", [1, 50, 1000])
 def test_statistics_are_those_of_all_tokens_whatever_the_batch(batch_tokens):
+    """To 1e-6 of the Hessian's scale. Samples have one length, whatever their texts' (E1), so none is ever padded."""
     module = tiny()
     calibration, ids = calibration_of(module)
     spy = Spy(calibration.model, calibration.draws, False, batch_tokens)
@@ -185,7 +202,24 @@ def test_statistics_are_those_of_all_tokens_whatever_the_batch(batch_tokens):
     for name, path in (("layers.1.ffn.down", "mlp.down_proj"), ("layers.1.attention.v", "self_attn.v_proj")):
         want = InputStats.from_inputs(inputs_of(module, 1, path, [ids]))
         assert spy.seen[name].n_tokens == want.n_tokens == 5 * 24
-        torch.testing.assert_close(spy.seen[name].hessian_II, want.hessian_II, rtol=1e-4, atol=1e-4)
+        for field, value in want.tensors().items():
+            same = spy.seen[name].tensors()[field]
+            assert (same - value).abs().max() <= 1e-6 * value.abs().max(), field
+
+
+def test_statistics_do_not_depend_on_into_how_many_batches_the_tokens_are_cut():
+    """A thousand batches and two: where sums are float32, they differ by more than 1e-6."""
+    module = tiny()
+    calibration, _ = calibration_of(module, tokens=8, samples=1000)
+    seen = []
+    for batch_tokens in (8, 4096):
+        spy = Spy(calibration.model, calibration.draws, False, batch_tokens)
+        streamed(module, calibrated_arms(module), spy)
+        seen.append(spy.seen)
+    for name, one in seen[0].items():
+        other = seen[1][name].hessian_II
+        assert one.hessian_II.dtype is torch.float32
+        assert (one.hessian_II - other).abs().max() <= 1e-6 * other.abs().max(), name
 
 
 def test_sites_with_one_input_share_one_sum():

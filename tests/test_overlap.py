@@ -29,9 +29,10 @@ def test_whole_lines():
 
 
 def test_each_draw_is_described():
-    draw = Draw((tuple(ids(LINE)), tuple(ids(LINE[::-1]))), 5, 3)
+    draw = Draw((tuple(ids(LINE)), tuple(ids(LINE[::-1]))), 5, 3, 4)
     (said,) = describe([draw], [7], [ids(LINE), ids("something else entirely, and long")], TOKENIZER)
     assert said == {
-        "seed": 7, "samples": 2, "tokens": 2 * len(LINE), "usable_samples": 5, "dropped_short_texts": 3,
-        "sample_hash": draw.digest, "scored_with_13_tokens_in_common": 0.5, "scored_with_a_line_in_common": 0.5,
+        "seed": 7, "samples": 2, "tokens": 2 * len(LINE), "repeated_tokens": 4, "usable_samples": 5,
+        "dropped_short_texts": 3, "sample_hash": draw.digest,
+        "scored_with_13_tokens_in_common": 0.5, "scored_with_a_line_in_common": 0.5,
     }  # fmt: skip

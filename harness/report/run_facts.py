@@ -93,10 +93,11 @@ def facts_section(run: Run) -> Section:
 
 def _calibration(draw: dict[str, Any]) -> str:
     line, gram = (percent(draw[f"scored_with_{what}_in_common"], 1) for what in ("a_line", "13_tokens"))
+    repeated = f" ({count:,} of them repeated)" if (count := draw.get("repeated_tokens")) else ""
     return (
         f"{draw['samples']} samples of {draw['usable_samples']} usable, {draw['dropped_short_texts']} texts too short, "
-        f"{draw['tokens']:,} tokens, hash {draw['sample_hash']}; in common with what is scored: a line {line}, "
-        f"13 tokens {gram} of the sequences"
+        f"{draw['tokens']:,} tokens{repeated}, hash {draw['sample_hash']}; in common with what is scored: a line "
+        f"{line}, 13 tokens {gram} of the sequences"
     )
 
 
