@@ -6,6 +6,7 @@
     roles, owen          every subset of one block's roles with the other block off and on: 44 arms, exact Owen values
     layers, one_in_out   each layer (or group of layers) alone, and all but each
     role_layers, one_in  each role in each group of layers alone: a map of where a loss comes from
+    base                 base alone: the model as it is, and nothing to attribute
 
 Embedding and head are players of their own in every design, and only where they are quantized by name.
 """
@@ -57,10 +58,13 @@ def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
     """The arms of a design; the first is `base`. UserError: nothing to quantize, or more arms than make sense."""
     if not layers:
         raise UserError("model: num_hidden_layers=0, so there is nothing to quantize.")
+    if design.arms is ArmsRule.base:
+        return [_only_base(plan)]
     if not plan:
         raise UserError(
             "quant: every method is `keep`, so there is nothing to measure. "
-            "Set quant.ffn.method or quant.attention.method, or choose an experiment: +exp=int4_ffn_only."
+            "Set quant.ffn.method or quant.attention.method, or choose an experiment: +exp=int4_ffn_only. "
+            "To score the model as it is: design.arms=base."
         )
     if design.players is Players.experts and all(site.expert is None for site in plan):
         raise UserError("design.players=experts: no quantized site of this model is an expert's. Use blocks or roles.")
@@ -92,6 +96,15 @@ def sampled_orders(players: Iterable[str], design: DesignConfig) -> list[tuple[s
         if order not in found:
             found |= dict.fromkeys((order, order[::-1]))
     return list(found)
+
+
+def _only_base(plan: Plan) -> Arm:
+    if plan:
+        raise UserError(
+            f"design.arms=base quantizes nothing, and quant quantizes {next(iter(plan)).name}. "
+            "Set quant=default, or choose other arms: design.arms=all."
+        )
+    return base_arm()
 
 
 def with_draws(arms: Sequence[Arm], draws: int) -> list[Arm]:

@@ -62,6 +62,8 @@ def orders_of(arms: Sequence[Arm], design: DesignConfig) -> list[Order]:
 def check_effects(arms: Sequence[Arm], options: AttributeConfig, orders: Sequence[Order] = ()) -> None:
     """UserError, before anything is scored, for an effect that lacks its arms or a claim about no player."""
     game = game_of(arms, {site.name: 16.0 for arm in arms for site in arm.plan}, orders)
+    if game.is_base and not options.effects:
+        return
     contrasts(game, options.claims, options.effects)
     known = {*BLOCKS, *game.blocks, *(player for players in game.coalitions.values() for player in players)}
     if unknown := sorted(set(options.claims) - known):

@@ -7,7 +7,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import ConfigCompositionException
 
 from harness.app import config_folder
-from harness.config import GROUPS, RunConfig
+from harness.config import GROUPS, ArmsRule, CalibConfig, CalibSource, ModelSource, RunConfig
 from harness.errors import UserError
 from harness.scheme import Method, Scheme
 from tests.runs import composed
@@ -25,7 +25,8 @@ def names(group):
 def test_every_experiment_composes_and_says_what_it_is(name):
     config = composed(f"+exp={name}")
     assert config.experiment == name
-    assert any(getattr(config.quant, block).touches for block in ("ffn", "attention"))
+    touched = any(getattr(config.quant, block).touches for block in ("ffn", "attention"))
+    assert touched != (config.design.arms is ArmsRule.base)
 
 
 @pytest.mark.parametrize(("group", "name"), [(g, n) for g in GROUPS for n in names(g)])
@@ -34,6 +35,36 @@ def test_every_option_of_every_group_composes(group, name):
     config = composed(f"{group}={name}", *extra)
     if group == "model":
         assert config.model.name == ("somewhere" if extra else name)
+
+
+@pytest.mark.parametrize("name", [name for name in names("model") if name not in NEEDS_PATH])
+def test_hub_presets_calibrate_as_papers_do_and_other_models_by_default(name):
+    config = composed("+exp=gptq_int4_split", f"model={name}")
+    if config.model.source is ModelSource.hf:
+        assert (config.calib.samples, config.calib.length) == (128, 2048)
+        assert config.calib.source is CalibSource.dataset and config.calib.path
+        assert config.model.revision and config.model.licence
+    else:
+        assert config.calib == CalibConfig()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "samples", "length"),
+    [
+        (("model=llama2_7b", "calib.samples=16"), 16, 2048),
+        (("calib.length=512", "model=llama2_7b"), 128, 512),
+        (("model=llama2_7b", "calib=default"), 32, 512),
+        (("calib=default", "model=llama2_7b"), 32, 512),
+        (("calib=hub",), 128, 2048),
+        (("+exp=published_llama2_7b_awq_int4",), 128, 512),
+        (("+exp=published_llama2_7b_rtn_int4",), 128, 2048),
+        (("+exp=published_llama2_7b_rtn_int4", "model=tiny"), 32, 512),
+    ],
+)
+def test_what_is_asked_for_goes_before_what_a_preset_calibrates_with(overrides, samples, length):
+    calib = composed(*overrides).calib
+    assert (calib.samples, calib.length) == (samples, length)
+    assert (calib.source is CalibSource.shipped) == (length == 512 and samples == 32)
 
 
 @pytest.mark.parametrize("group", ["quant", "calib", "design"])

@@ -172,6 +172,49 @@ def test_how_the_work_is_cut_is_in_every_row(split):
     assert json.loads(report["config"].iloc[0])["engine"]["packing"] is True
 
 
+@pytest.mark.case("D20")
+def test_along_which_axis_groups_lie_is_in_every_row(split):
+    cells = read(split, "report.csv")["config"].map(json.loads)
+    assert all(cell["quant"]["axis"] == 1 for cell in cells)
+
+
+@pytest.mark.case("E7")
+def test_which_samples_were_calibrated_on_is_in_every_row(tmp_path):
+    own = ("calib.seeds=[0,1]", "calib.samples=4", "calib.length=32")
+    folder = run(composed("+exp=gptq_int4_split", *TEXT, *own, "design.noise_draws=0"), tmp_path).folder
+    assert folder is not None
+    said = [draw["sample_hash"] for draw in RunFolder(folder).result()["calibration"]]
+    assert len(set(said)) == 2
+    for cell in read(folder, "report.csv")["config"].map(json.loads):
+        assert cell["calib"]["sample_hashes"] == said
+
+
+def test_base_alone_is_scored_and_reported_without_losses(tmp_path, capsys):
+    options = (*SMALL, "design.noise_draws=0", "experiment=alone")
+    folder = run(composed(*options, "design.arms=base"), tmp_path).folder
+    both = run(composed("+exp=int4_split", *options), tmp_path).folder
+    assert folder is not None and both is not None
+    report, split = read(folder, "report.csv"), read(both, "report.csv")
+    assert list(report) == REPORT.split() and set(report["arm"]) == {"base"}
+    assert report["loss"].isna().all() and (report["bits_per_weight"] == 16).all()
+    of_base = split.loc[split["arm"] == "base"]
+    np.testing.assert_array_equal(report["value"], of_base["value"])
+    assert list(read(folder, "attribution.csv")) == ATTRIBUTION.split()
+    assert not len(read(folder, "attribution.csv")) and not len(read(folder, "sensitivity.csv"))
+    assert "moby_dick" in capsys.readouterr().out
+    assert "How each task was scored" in (folder / "report.html").read_text(encoding="utf-8")
+    assert write_sweep_report([folder], tmp_path / "own").is_file()
+    assert write_sweep_report([folder.parent], tmp_path / "all").is_file()
+    assert len(read(tmp_path / "all", "sweep.csv")) == len(report) + len(split)
+
+
+def test_base_alone_quantizes_nothing_and_is_asked_nothing_of(tmp_path):
+    with pytest.raises(UserError, match=r"design.arms=base quantizes nothing, and quant quantizes layers\.0\.ffn"):
+        run(composed("+exp=int4_ffn_only", *TEXT, "design.arms=base"), tmp_path)
+    with pytest.raises(UserError, match="effect alone"):
+        run(composed(*TEXT, "design.arms=base", "attribute.effects=[alone]"), tmp_path)
+
+
 @pytest.mark.case("H8")
 def test_the_saved_configuration_is_the_one_that_ran_with_absolute_paths(split):
     saved = json.loads((split / "attempts" / "0" / "config.json").read_text(encoding="utf-8"))

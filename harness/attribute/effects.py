@@ -47,6 +47,11 @@ class Game:
         """Arm names by coalition."""
         return {players: arm for arm, players in self.coalitions.items()}
 
+    @property
+    def is_base(self) -> bool:
+        """Whether no arm quantizes anything, so that there is nothing to attribute."""
+        return not any(self.coalitions.values())
+
     @cached_property
     def levels(self) -> list[Units]:
         """Blocks where there are several and one holds several players, then players."""

@@ -58,8 +58,10 @@ def attribute(
 
     `metrics`: those to attribute, all by default. What the others say of headroom and chance counts all the same.
 
-    UserError: a design without an arm that an asked effect needs, or an arm without scores.
+    None of base alone. UserError: a design without an arm that an asked effect needs, or an arm without scores.
     """
+    if game.is_base and not options.effects:
+        return []
     found = contrasts(game, options.claims, options.effects)
     for one in scores:
         if absent := sorted({*game.coalitions, *noise} - set(one.arms)):

@@ -35,6 +35,7 @@ class Players(StrEnum):
 class ArmsRule(StrEnum):
     """Which coalitions of players become arms. Every design has `base`, where nothing is quantized."""
 
+    base = "base"  # none: the model as it is
     single = "single"  # each player alone
     together = "together"  # all players at once
     all = "all"  # every subset: 2 x 2 for two blocks
