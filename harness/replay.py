@@ -61,18 +61,18 @@ def _layers_replaced(model: Model, act: Callable[..., Tensor]) -> Iterator[None]
 
 
 def model_inputs(batch: Sequence[Pack], model: Model) -> dict[str, Any]:
-    """The forward arguments of a batch, padded on the right. Padding stands at its row's last position, not beyond.
+    """The forward arguments of a batch, padded on the right. No padding stands beyond the last position of a token.
 
     Plain rows need no mask: under a causal mask no token sees the padding behind it. Trees take an additive mask in
     the model's own dtype (a boolean one is silently wrong under eager attention); a padding token sees itself.
     """
     width = max(len(pack) for pack in batch)
     ids_BT = np.zeros((len(batch), width), dtype=np.int64)
-    position_BT = np.zeros_like(ids_BT)
+    last = max(max(pack.position) for pack in batch)  # padding behind a tree would run on beyond it
+    position_BT = np.tile(np.minimum(np.arange(width), last), (len(batch), 1))
     for row, pack in enumerate(batch):
         ids_BT[row, : len(pack)] = pack.tokens
         position_BT[row, : len(pack)] = pack.position
-        position_BT[row, len(pack) :] = max(pack.position)
     inputs: dict[str, Any] = {
         "input_ids": torch.from_numpy(ids_BT).to(model.device),
         "position_ids": torch.from_numpy(position_BT).to(model.device),

@@ -140,7 +140,7 @@ def read_config(folder: Path) -> PretrainedConfig:
 def read_generation_config(folder: Path) -> GenerationConfig:
     """How the model writes, as `from_pretrained` takes it: of older checkpoints, what their config.json says."""
     name = GENERATION if (folder / GENERATION).is_file() else "config.json"
-    more = {} if name == GENERATION else {"_from_model_config": True}
+    more: dict[str, Any] = {} if name == GENERATION else {"_from_model_config": True}
     try:
         return GenerationConfig.from_pretrained(folder, config_file_name=name, **more)
     except (ValueError, KeyError, TypeError, OSError) as error:

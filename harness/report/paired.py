@@ -88,7 +88,7 @@ def _sign(run: Run, row: Row) -> int:
     A row whose value is base's does not tell; then another row of the same metric does, or else the metric's name.
     """
     report = run.report
-    same = report[(report["task"] == row["task"]) & (report["metric"] == row["metric"])]
+    same = report.loc[(report["task"] == row["task"]) & (report["metric"] == row["metric"])]
     for own in (row, *records(same)):
         if own["loss"] and (change := own["value"] - own["base_value"]):
             return -1 if abs(own["loss"] + change) < abs(own["loss"] - change) else 1
