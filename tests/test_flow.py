@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1] / "harness"
 # Earlier lines never import from later ones.
 STAGES = [
     "errors",
-    "scheme words supported config overrides check refusals paths colours",
+    "scheme words supported config overrides check refusals odd_scalars paths colours",
     "files makers",
     "workers",
     "model",

@@ -12,6 +12,7 @@ bring every band above 300.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from harness.data.items import Item, interleave
 
@@ -44,12 +45,12 @@ def adjective_order() -> list[Item]:
     return [*_batch("adjective_order", NOUNS.split()), *_batch("adjective_order, more nouns", MORE_NOUNS.split())]
 
 
-def _batch(seed: str, nouns: list[str]) -> list[Item]:
+def _batch(seed: str, nouns: Sequence[str]) -> list[Item]:
     rng = random.Random(seed)
     return interleave(_band_items(rng, nouns, band, n) for band, n in BANDS.items())
 
 
-def _band_items(rng: random.Random, nouns: list[str], band: str, n_adjectives: int) -> list[Item]:
+def _band_items(rng: random.Random, nouns: Sequence[str], band: str, n_adjectives: int) -> list[Item]:
     rounds = [rng.sample(nouns, len(nouns)) for _ in range(ITEMS_PER_NOUN)]
     return [_item(rng, noun, band, n_adjectives) for shuffled in rounds for noun in shuffled]
 
