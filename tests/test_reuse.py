@@ -8,7 +8,7 @@ import pytest
 
 from harness.attribute.power import resolution
 from harness.model.cache import cache_folder
-from harness.model.load import find_model
+from harness.model.load import find_model, open_model
 from harness.pipeline import run
 from harness.plan import Arm
 from harness.report.stored import read_report
