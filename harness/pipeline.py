@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
-from torch import Tensor
 
 import harness
 from harness import ranks
@@ -20,7 +19,6 @@ from harness.calibrate import Draw, draw_samples
 from harness.calibration import Calibration
 from harness.config import CalibInputs, RunConfig
 from harness.console import (
-    progress,
     show_attribution,
     show_plan,
     show_preflight,
@@ -40,21 +38,19 @@ from harness.model.load import Model, find_model
 from harness.model.outline import Outline
 from harness.model.sites import Site
 from harness.overlap import describe, ngram_overlap
-from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
 from harness.paths import anchored
-from harness.plan import Arm, check_groups, check_lattice, resolve, trunk_counts
+from harness.plan import Arm, check_groups, check_lattice, resolve
 from harness.preflight import preflight
 from harness.report.cells import arm_cells, peak_bytes, reset_peak, run_cells, site_rows, versions
 from harness.report.group_rows import group_report
 from harness.report.run_page import write_run_report
 from harness.report.tables import Sheet, read_report, write_table
-from harness.reuse import Reuse, kept_base, protocol, reusable
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
-from harness.score.generate import check_writing, write_answers, writing
+from harness.score.generate import check_writing, write_answers
 from harness.score.measure import Measure, Results, Scorable
+from harness.scoring import kept_results, results_of, score
 from harness.stale import finished
-from harness.stream import Scores, Stream, head_cost
 from harness.weigh import Weigher
 from harness.workers import TOOLS, require
 
@@ -132,7 +128,7 @@ def _measure(
     calibration = calibrate(config, model, draws)
     scores = score(config, model, arms, work, weigher, calibration)
     write_answers(work, model, arms, weigher, calibration, config.engine.batch_tokens)
-    results = _results(scores, work)
+    results = results_of(scores, work)
     seconds = time.monotonic() - begun
     calib = calib_cells(config, draws, work)
     sheet = Sheet(
@@ -218,60 +214,10 @@ def _scored(work: Sequence[Scorable]) -> list[Sequence[int]]:
     return [sequence.tokens for task in work for sequence in task.sequences]
 
 
-def score(
-    config: RunConfig,
-    model: Model,
-    arms: Sequence[Arm],
-    work: Sequence[Scorable],
-    weigher: Weigher,
-    calibration: Calibration | None,
-) -> Scores:
-    """Every arm's scores of every sequence, in the order of `work`."""
-    sequences = [sequence for task in work for sequence in task.sequences]
-    cut, total = cut_batches(config, model, arms, sequences), int(slots(sequences)[-1])
-    computed, plain = sum(len(p) for batch in cut for p in batch), sum(len(s.tokens) - 1 for s in sequences)
-    log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
-    own = ranks.dealt(cut)
-
-    def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
-        *trunks, ends = trunk_counts(arms, len(model.layers) + 1)  # the head may split them once more
-        tokens = sum(len(batch) * max(map(len, batch)) for batch in own)
-        places = sum(len(set(pack.at)) for batch in own for pack in batch)
-        amount = tokens * sum(trunks) + head_cost(model) * places * ends
-        with progress(round(amount), "scoring") as advance:
-            stream = Stream(model, arms, weigher, config.engine, calibration, advance, **states)
-            return ranks.gathered(lambda: stream.score(own, total))
-
-    options = config.harness
-    if options.force or not options.reuse or not reusable(arms, calibration) or ranks.ranks() > 1:
-        return one_pass(arms, calibration)
-    made_from = protocol(model, cut, config.engine.head_tokens)
-    most_bytes = options.reuse_gib * 2**30
-    return Reuse(model, weigher, calibration, made_from, total, most_bytes, one_pass).score(arms)
-
-
 def show_resolved(config: RunConfig, work: Sequence[Scorable], kept: Sequence[Results | None] = ()) -> None:
     """The smallest losses that the run can tell from zero, by what earlier runs left of base where they did."""
     level = config.attribute.level
     show_resolutions(resolves(work, level, config.eval.attribute_metrics, kept), level, unclear_documents(work))
-
-
-def kept_results(
-    config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]
-) -> list[Results | None]:
-    """Of each task, base's results from kept scores; none where there are none, or they are not to be taken.
-
-    A task that writes text has none: what base wrote is not kept.
-    """
-    options = config.harness
-    if options.force or not options.reuse or ranks.ranks() > 1 or not (cache_folder() / "scores").is_dir():
-        return []
-    cut = cut_batches(config, model, arms, [sequence for task in work for sequence in task.sequences])
-    scores = kept_base(protocol(model, cut, config.engine.head_tokens), config.quant.indivisible)
-    if scores is None:
-        return []
-    written = [task.name for task in writing(work)]
-    return [None if task.name in written else task.results(own) for task, own in _by_task(scores, work)]
 
 
 def draw_all(config: RunConfig, model: Outline, arms: Sequence[Arm], start: Path) -> list[Draw]:
@@ -290,35 +236,6 @@ def calibrate(config: RunConfig, model: Model, draws: Sequence[Draw]) -> Calibra
     folder = cache_folder() / "statistics" if config.calib.keep else None
     sequential = config.calib.inputs is CalibInputs.quantized
     return Calibration(model, draws, sequential, config.engine.batch_tokens, folder)
-
-
-def cut_batches(
-    config: RunConfig, model: Model, arms: Sequence[Arm], sequences: Sequence[TokenSequence]
-) -> list[list[Pack]]:
-    """What is scored together, the same for all arms."""
-    alone = any(arm.is_live for arm in arms)  # what is scored together changes what LLM.int8 takes for outliers
-    packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
-    return list(batches(packs, 1 if alone else config.engine.batch_tokens, model.notes.rope))
-
-
-def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequence]) -> list[Pack]:
-    """Packed trees as far as the model can take their mask and it is asked for, else plain sequences."""
-    tree = model.notes.tree
-    if not config.engine.packing or tree.tokens == 0:
-        return pack_plain(sequences)
-    return pack_trees(sequences, config.engine.pack_tokens, tokens=tree.tokens, depth=tree.depth)
-
-
-def _results(scores: Scores, work: Sequence[Scorable]) -> list[Results]:
-    return [task.results(own) for task, own in _by_task(scores, work)]
-
-
-def _by_task(scores: Scores, work: Sequence[Scorable]) -> Iterator[tuple[Scorable, Scores]]:
-    first = 0
-    for task in work:
-        stop = first + sum(sequence.scored for sequence in task.sequences)
-        yield task, scores.part(slice(first, stop))
-        first = stop
 
 
 def _facts(model: Model, work: Sequence[Scorable], draws: Sequence[Draw]) -> dict:

@@ -14,11 +14,11 @@ from harness.design import build_arms
 from harness.model.load import Model
 from harness.model.sites import find_layers, read_site, substituted, write_site
 from harness.packs import TokenSequence, batches, slots
-from harness.pipeline import form_packs
 from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.replay import head_logits, push, record
 from harness.scheme import Scheme
+from harness.scoring import form_packs
 from harness.stream import Stream
 from harness.weigh import Weigher
 from tests.model.architectures import EVERY, tiny

@@ -25,6 +25,7 @@ STAGES = [
     "ledger",
     "report console",
     "identity reuse stale failures jobs apart gpus needs preflight cache ranks sweep",
+    "scoring",
     "pipeline",
     "app",
     "__main__",

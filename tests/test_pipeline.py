@@ -10,7 +10,7 @@ import pytest
 import torch
 from filelock import FileLock
 
-from harness import pipeline
+from harness import pipeline, scoring
 from harness.config import QuantConfig
 from harness.design import build_arms
 from harness.errors import UserError
@@ -19,13 +19,14 @@ from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.load import Model, find_model, open_model
 from harness.model.sites import read_site
 from harness.model.skeleton import random_module
-from harness.pipeline import run, score
+from harness.pipeline import run
 from harness.plan import resolve
 from harness.quantize import quantize
 from harness.report.sweep_page import write_sweep_report
 from harness.report.tables import read_report
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
+from harness.scoring import score
 from harness.weigh import Weigher
 from tests.runs import composed
 
@@ -292,7 +293,7 @@ def test_progress_ends_where_it_was_said_to_end(tmp_path):
         yield lambda amount, note: amounts.append(amount)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "progress", progress)
+        patch.setattr(scoring, "progress", progress)
         run(config, tmp_path)
     assert len(passes) == 2  # base, then what is compared with it
     for total, amounts in passes:

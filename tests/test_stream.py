@@ -14,11 +14,11 @@ from harness.errors import NonFiniteError, UserError
 from harness.model.load import Model
 from harness.model.sites import find_sites, read_site, write_site
 from harness.packs import TokenSequence, batches, pack_plain, pack_trees, slots
-from harness.pipeline import score
 from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.replay import head_logits, model_inputs, push, record
 from harness.scheme import Scheme
+from harness.scoring import score
 from harness.stream import Stream
 from harness.weigh import Weigher
 from tests.model import architectures

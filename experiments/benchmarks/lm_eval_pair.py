@@ -28,10 +28,10 @@ from harness.config import RunConfig, Sampler
 from harness.model.fetch import fetch
 from harness.model.load import Model, open_model
 from harness.packs import batches, slots
-from harness.pipeline import form_packs
 from harness.plan import base_arm
 from harness.score.gather import find, gather
 from harness.score.tasks import TaskItems
+from harness.scoring import form_packs
 from harness.stream import Stream
 from harness.weigh import Weigher
 

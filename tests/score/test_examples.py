@@ -10,10 +10,10 @@ from harness.config import EvalConfig, Sampler, TaskOptions
 from harness.errors import UserError
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.load import Model, open_model
-from harness.pipeline import score
 from harness.plan import base_arm
 from harness.score.gather import find, gather
 from harness.score.library import load
+from harness.scoring import score
 from harness.weigh import Weigher
 from tests.runs import composed, ran
 from tests.score.questions import ROWS, write_task

@@ -12,11 +12,11 @@ from harness.config import BosUse, EvalConfig, Sampler
 from harness.errors import UserError
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.model.load import Model, open_model
-from harness.pipeline import score
 from harness.plan import base_arm
 from harness.score.choices import MARGIN_CUT
 from harness.score.gather import find, gather
 from harness.score.library import load
+from harness.scoring import score
 from harness.stream import Scores
 from harness.weigh import Weigher
 from tests.runs import composed

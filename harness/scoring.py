@@ -1,0 +1,104 @@
+"""All arms scored in one pass over the layers, with what earlier runs left of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from harness import ranks
+from harness.calibration import Calibration
+from harness.config import RunConfig
+from harness.console import progress
+from harness.model.cache import cache_folder
+from harness.model.load import Model
+from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
+from harness.plan import Arm, trunk_counts
+from harness.reuse import Reuse, kept_base, protocol, reusable
+from harness.score.generate import writing
+from harness.score.measure import Results, Scorable
+from harness.stream import Scores, Stream, head_cost
+from harness.weigh import Weigher
+
+log = logging.getLogger(__name__)
+
+
+def score(
+    config: RunConfig,
+    model: Model,
+    arms: Sequence[Arm],
+    work: Sequence[Scorable],
+    weigher: Weigher,
+    calibration: Calibration | None,
+) -> Scores:
+    """Every arm's scores of every sequence, in the order of `work`."""
+    sequences = [sequence for task in work for sequence in task.sequences]
+    cut, total = cut_batches(config, model, arms, sequences), int(slots(sequences)[-1])
+    computed, plain = sum(len(p) for batch in cut for p in batch), sum(len(s.tokens) - 1 for s in sequences)
+    log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
+    own = ranks.dealt(cut)
+
+    def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
+        *trunks, ends = trunk_counts(arms, len(model.layers) + 1)  # the head may split them once more
+        tokens = sum(len(batch) * max(map(len, batch)) for batch in own)
+        places = sum(len(set(pack.at)) for batch in own for pack in batch)
+        amount = tokens * sum(trunks) + head_cost(model) * places * ends
+        with progress(round(amount), "scoring") as advance:
+            stream = Stream(model, arms, weigher, config.engine, calibration, advance, **states)
+            return ranks.gathered(lambda: stream.score(own, total))
+
+    options = config.harness
+    if options.force or not options.reuse or not reusable(arms, calibration) or ranks.ranks() > 1:
+        return one_pass(arms, calibration)
+    made_from = protocol(model, cut, config.engine.head_tokens)
+    most_bytes = options.reuse_gib * 2**30
+    return Reuse(model, weigher, calibration, made_from, total, most_bytes, one_pass).score(arms)
+
+
+def cut_batches(
+    config: RunConfig, model: Model, arms: Sequence[Arm], sequences: Sequence[TokenSequence]
+) -> list[list[Pack]]:
+    """What is scored together, the same for all arms."""
+    alone = any(arm.is_live for arm in arms)  # what is scored together changes what LLM.int8 takes for outliers
+    packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
+    return list(batches(packs, 1 if alone else config.engine.batch_tokens, model.notes.rope))
+
+
+def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequence]) -> list[Pack]:
+    """Packed trees as far as the model can take their mask and it is asked for, else plain sequences."""
+    tree = model.notes.tree
+    if not config.engine.packing or tree.tokens == 0:
+        return pack_plain(sequences)
+    return pack_trees(sequences, config.engine.pack_tokens, tokens=tree.tokens, depth=tree.depth)
+
+
+def kept_results(
+    config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]
+) -> list[Results | None]:
+    """Of each task, base's results from kept scores; none where there are none, or they are not to be taken.
+
+    A task that writes text has none: what base wrote is not kept.
+    """
+    options = config.harness
+    if options.force or not options.reuse or ranks.ranks() > 1 or not (cache_folder() / "scores").is_dir():
+        return []
+    cut = cut_batches(config, model, arms, [sequence for task in work for sequence in task.sequences])
+    scores = kept_base(protocol(model, cut, config.engine.head_tokens), config.quant.indivisible)
+    if scores is None:
+        return []
+    written = [task.name for task in writing(work)]
+    return [None if task.name in written else task.results(own) for task, own in _by_task(scores, work)]
+
+
+def results_of(scores: Scores, work: Sequence[Scorable]) -> list[Results]:
+    """Each task's results from its part of the scores."""
+    return [task.results(own) for task, own in _by_task(scores, work)]
+
+
+def _by_task(scores: Scores, work: Sequence[Scorable]) -> Iterator[tuple[Scorable, Scores]]:
+    first = 0
+    for task in work:
+        stop = first + sum(sequence.scored for sequence in task.sequences)
+        yield task, scores.part(slice(first, stop))
+        first = stop
