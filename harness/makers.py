@@ -30,8 +30,8 @@ MAKERS = {
         (
             "calibrate.py", "calibration.py", "expert_inputs.py", "quantize/stats.py",
             "packs.py", "replay.py", "stream.py", "trunks.py",
-            "model/layouts.py", "model/load.py", "model/names.py", "model/notes.py", "model/sites.py",
-            "model/skeleton.py", "model/stored.py",
+            "model/layouts.py", "model/load.py", "model/names.py", "model/notes.py", "model/outline.py",
+            "model/sites.py", "model/skeleton.py", "model/stored.py",
         ),
         ("torch", "transformers"),
     ),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.config import BosUse, ContextSuiteConfig, EvalConfig, PerplexityConfig
+from harness.config import BosUse, ContextSuiteConfig, EvalConfig, PerplexityConfig, TooLong
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.score.context import ContextTask, context_tasks
 from harness.score.encode import Encoder
@@ -82,7 +82,7 @@ def test_where_a_function_with_bound_arguments_lies_in_memory_is_not(tmp_path):
 
 
 def items():
-    (task, *_) = context_tasks(ContextSuiteConfig(lengths=[400], documents=2), encoder(), 258)
+    (task, *_) = context_tasks(ContextSuiteConfig(lengths=[400], documents=2), TooLong.error, encoder(), 258)
     return list(task.items)
 
 
