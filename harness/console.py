@@ -181,7 +181,7 @@ def show_report(
 ) -> None:
     """Every metric of every task over all its items: base, and how much worse each arm is.
 
-    Arms stand side by side, or where that is too wide one below the other.
+    Arms stand side by side, or where that is too wide one below the other; with long names in lines of their own.
     """
     rows = report.loc[report["band"].isna()].to_dict("records")
     arms = [arm for arm in dict.fromkeys(r["arm"] for r in rows) if arm != "base" and not is_noise(arm)]
@@ -191,12 +191,16 @@ def show_report(
         cells.setdefault((row["subset"], row["task"], row["metric"]), {})[row["arm"]] = row
     wide = _table(title, ["subset", "task", "metric"], ["items", "base", *shown])
     narrow = _table(title, ["task", "arm"], ["base", "loss", "verdict"], leading=1)
+    lines = _table(title, ["task and arm"], ["loss", "verdict"])
     for key, by_arm in cells.items():
         base = f"{by_arm['base']['value']:.4g}"
         losses = [_loss_cells(by_arm[arm]) for arm in shown]
         wide.add_row(*key, str(by_arm["base"]["n_items"]), base, *(" ".join(cells).strip() for cells in losses))
         narrow.add_row(*map("\n".join, (key, shown, [base], *zip(*losses, strict=True))))
-    _print_first_that_fits(wide, narrow)
+        lines.add_row("{} {}\n{}, base {}".format(*key, base))
+        for arm, figures in zip(shown, losses, strict=True):
+            lines.add_row(f"  {arm}", *figures, end_section=arm == shown[-1])
+    _print_first_that_fits(wide, narrow, lines)
     if len(arms) > MOST_ARMS:
         console().print(f"{len(arms) - MOST_ARMS} more arms are in report.csv")
 

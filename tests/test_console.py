@@ -9,11 +9,11 @@ from harness.attribute.shares import NO_SHARE
 from harness.console import show_attribution, show_report, show_resolutions
 
 
-def report():
+def report(*arms):
     same = {"subset": "knowledge", "task": "qh_country_currency", "metric": "token_perplexity", "band": None}
     base = {**same, "arm": "base", "n_items": 1000, "value": 1234.5}
     loss = {"loss": 1234.5678, "loss_lo": 1000.1234, "loss_hi": 2000.1234, "verdict": "exploratory"}
-    return pd.DataFrame([base, *({**base, "arm": arm, **loss} for arm in ("ffn", "attention", "both"))])
+    return pd.DataFrame([base, *({**base, "arm": arm, **loss} for arm in arms or ("ffn", "attention", "both"))])
 
 
 def effects(reason):
@@ -32,6 +32,17 @@ def test_no_number_is_cut_whatever_the_width(width, monkeypatch, capsys):
     assert said.count("+1234.6 [+1000.1, +2000.1]") == 3 and said.count("exploratory") == 3
     assert said.count("+0.1235") >= 6, "alone and restored stand beside their mean"
     assert "\N{HORIZONTAL ELLIPSIS}" not in said and max(map(len, said.splitlines())) <= width
+
+
+def test_long_names_have_their_figures_on_their_lines(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"attention.o.layers.2{n}-29" for n in range(4)]
+    show_report(report(*names))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80 and "knowledge qh_country_currency" in said
+    for name in names:
+        (line,) = (line for line in said.splitlines() if name in line)
+        assert "+1234.6 [+1000.1, +2000.1]" in line and "exploratory" in line
 
 
 def test_why_a_share_is_withheld_is_said(monkeypatch, capsys):
