@@ -137,7 +137,7 @@ def _resolution_notes(found: Sequence[Resolution], windowed: Sequence[str]) -> I
 def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
     """Arms, their players, and every site with its scheme; like sites of neighbouring layers in one row."""
     out = console()
-    table = _table("arms", ["arm", "players"], ["sites", "weights"])
+    table = _table("arms", ["arm", "players"], ["sites", "weights"], fold=True)
     for arm in arms:
         weights = sum(site.weights for site in arm.plan)
         table.add_row(arm.name, " ".join(sorted(arm.players)) or "none", str(len(arm.plan)), f"{weights:,}")
@@ -191,7 +191,7 @@ def show_report(
         cells.setdefault((row["subset"], row["task"], row["metric"]), {})[row["arm"]] = row
     wide = _table(title, ["subset", "task", "metric"], ["items", "base", *shown])
     narrow = _table(title, ["task", "arm"], ["base", "loss", "verdict"], leading=1)
-    lines = _table(title, ["task and arm"], ["loss", "verdict"])
+    lines = _table(title, ["task and arm"], ["loss", "verdict"], fold=True)
     for key, by_arm in cells.items():
         base = f"{by_arm['base']['value']:.4g}"
         losses = [_loss_cells(by_arm[arm]) for arm in shown]
@@ -205,14 +205,17 @@ def show_report(
         console().print(f"{len(arms) - MOST_ARMS} more arms are in report.csv")
 
 
-def _table(title: str, words: Sequence[str], figures: Sequence[str], leading: int = 0) -> Table:
-    """Columns of words to the left, of figures to the right; `leading` empty lines between rows."""
+def _table(title: str, words: Sequence[str], figures: Sequence[str], leading: int = 0, fold: bool = False) -> Table:
+    """Columns of words to the left, of figures to the right; `leading` empty lines between rows.
+
+    Where it gets narrow words wrap and figures do not; with `fold` the first column's names wrap as well.
+    """
     look: dict[str, Any] = {"box": box.SIMPLE_HEAD, "collapse_padding": True, "pad_edge": False, "show_edge": False}
     table = Table(title=title, leading=leading, **look)
     for n, name in enumerate(words):
-        table.add_column(name, no_wrap=n == 0)
+        table.add_column(name, no_wrap=n == 0 and not fold, overflow="fold")
     for name in figures:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
@@ -270,6 +273,7 @@ def show_attribution(effects: pd.DataFrame) -> None:
     title, figures = "whose loss: alone and restored, their mean, its share of the total", ["mean", "share"]
     wide = _table(title, ["subset", "task", "metric", "player"], ["alone", "restored", *figures])
     narrow = _table(title, ["task", "player"], ["mean (alone, restored)", "share"], leading=1)
+    lines = _table(title, ["task and player"], ["mean (alone, restored)", "share"], fold=True)
     cells: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     withheld: dict[str, list[str]] = {}
     for (*task, player), kinds in parts.items():
@@ -278,14 +282,18 @@ def show_attribution(effects: pd.DataFrame) -> None:
         mean, share = _part_cells(kinds["shapley"])
         both = [f"{kinds[kind]['loss']:+.4f}" if kind in kinds else "" for kind in ("alone", "restored")]
         wide.add_row(*task, player, *both, mean, share)
-        cells.setdefault(tuple(task), []).append((f"{player}\n", f"{mean}\n({', '.join(both)})", f"{share}\n"))
+        pair = f"({', '.join(both)})" if any(both) else ""
+        cells.setdefault(tuple(task), []).append((f"{player}\n", f"{mean}\n{pair}", f"{share}\n"))
         if share == WITHHELD:
             reason = str(kinds["shapley"]["reason"]).partition(NO_SHARE)[2]
             withheld.setdefault(reason, []).append(" ".join(task))
     for task, own in cells.items():
         narrow.add_row(*map("\n".join, (task, *zip(*own, strict=True))))
+        lines.add_row("{} {}\n{}".format(*task))
+        for player, *figures in own:
+            lines.add_row(f"  {player.strip()}", *figures, end_section=player == own[-1][0])
     if wide.row_count:
-        _print_first_that_fits(wide, narrow)
+        _print_first_that_fits(wide, narrow, lines)
     for reason, tasks in withheld.items():
         console().print(f"{WITHHELD}, {reason}: {', '.join(dict.fromkeys(tasks))}", highlight=False)
 

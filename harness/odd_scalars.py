@@ -1,7 +1,8 @@
 """Numbers in a user's config files that YAML 1.1 reads as others: `4:30` (base 60) is 270, `010` (octal) is 8.
 
-By the time there is a configuration the text is gone, so the files are read once more, before Hydra: all that a group's
-folder of the search path holds. On the command line Hydra reads `4:30` as text and `010` as ten; nothing to refuse.
+By the time there is a configuration the text is gone, so the files are read once more, before Hydra: those at the top
+of each folder of the search path, and all that a group's folder holds. On the command line Hydra reads `4:30` as text
+and `010` as ten; nothing to refuse.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ ODD = re.compile(r"[-+]?(\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?|0[\d_]+)")
 def odd_scalar(arguments: Sequence[str], groups: Collection[str], start: Path) -> str:
     """What is wrong with the first such number in files that a command line brings in; empty where there is none."""
     for folder in _folders(arguments, start):
-        for path in sorted(path for group in groups for path in (folder / group).glob("*.yaml")):
+        of_groups = (path for group in groups for path in (folder / group).rglob("*.yaml"))
+        for path in sorted({*folder.glob("*.yaml"), *of_groups}):
             for number, text in odd_scalars(path.read_text(encoding="utf-8", errors="replace")):
                 return (
                     f"{path}, line {number}: YAML reads {text} as {yaml.safe_load(text)}. "

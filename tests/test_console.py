@@ -6,7 +6,10 @@ import pytest
 
 from harness.attribute.power import TEXT_PRIORS, over_tasks, resolution
 from harness.attribute.shares import NO_SHARE
-from harness.console import show_attribution, show_report, show_resolutions
+from harness.console import show_attribution, show_plan, show_report, show_resolutions
+from harness.model.sites import Site
+from harness.plan import Arm
+from harness.scheme import Scheme
 
 
 def report(*arms):
@@ -16,11 +19,13 @@ def report(*arms):
     return pd.DataFrame([base, *({**base, "arm": arm, **loss} for arm in arms or ("ffn", "attention", "both"))])
 
 
-def effects(reason):
+def effects(reason, *players):
     same = {"subset": "knowledge", "task": "qh_country_currency", "metric": "nll"}
     cells = {"loss": 0.12345, "lo": 0.1, "hi": 0.2, "share": None, "share_lo": None, "share_hi": None, "reason": reason}
     kinds = ("alone", "restored", "shapley")
-    return pd.DataFrame([{**same, "player": p, "kind": k, **cells} for p in ("ffn", "attention") for k in kinds])
+    return pd.DataFrame(
+        [{**same, "player": p, "kind": k, **cells} for p in players or ("ffn", "attention") for k in kinds]
+    )
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -37,12 +42,25 @@ def test_no_number_is_cut_whatever_the_width(width, monkeypatch, capsys):
 def test_long_names_have_their_figures_on_their_lines(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     names = [f"attention.o.layers.2{n}-29" for n in range(4)]
-    show_report(report(*names))
+    for show, figures, last in (
+        (lambda: show_report(report(*names)), "+1234.6 [+1000.1, +2000.1]", "exploratory"),
+        (lambda: show_attribution(effects(NO_SHARE + "negative", *names)), "+0.1235 [+0.100, +0.200]", "withheld"),
+    ):
+        show()
+        said = capsys.readouterr().out
+        assert max(map(len, said.splitlines())) <= 80 and "knowledge qh_country_currency" in said
+        for name in names:
+            (line,) = (line for line in said.splitlines() if name in line)
+            assert figures in line and line.rstrip().endswith(last)
+
+
+def test_a_plan_keeps_its_figures_whatever_the_names(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    site = Site("layers.0.ffn.down", 0, "ffn", "down", "mlp.down_proj", "weight", 3072, 3072)
+    players = frozenset(f"{block}.layers.{n}-29" for block in ("ffn.down", "attention.o") for n in range(20, 24))
+    show_plan([Arm("+".join(sorted(players)), players, {site: Scheme(method="rtn")})], [])
     said = capsys.readouterr().out
-    assert max(map(len, said.splitlines())) <= 80 and "knowledge qh_country_currency" in said
-    for name in names:
-        (line,) = (line for line in said.splitlines() if name in line)
-        assert "+1234.6 [+1000.1, +2000.1]" in line and "exploratory" in line
+    assert "9,437,184" in said and "attention.o.layers.23-29" in said and max(map(len, said.splitlines())) <= 80
 
 
 def test_why_a_share_is_withheld_is_said(monkeypatch, capsys):

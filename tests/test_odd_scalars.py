@@ -53,6 +53,15 @@ def test_a_file_of_the_users_is_refused_with_line_and_way_out(tmp_path, argument
     assert odd_scalar(asked, ["exp", *GROUPS], tmp_path) == ""
 
 
+@pytest.mark.parametrize("place", ["mine.yaml", "exp/sub/own.yaml"])
+def test_the_first_file_and_folders_below_a_group_are_looked_at_too(tmp_path, place):
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("attribute: {seed: 4:30}\n", encoding="utf-8")
+    said = odd_scalar([f"--config-dir={tmp_path}", "--config-name=mine"], ["exp"], tmp_path)
+    assert said.startswith(f"{path}, line 1: YAML reads 4:30 as 270.")
+
+
 def test_nothing_is_read_where_no_folder_is_named():
     assert odd_scalar(["+exp=int4_split", "eval.limit=010"], ["exp"], Path("/nonexistent")) == ""
 

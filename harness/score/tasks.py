@@ -243,7 +243,7 @@ class TaskItems:
         """Hash of prompts, data, token ids, and of what turns their scores into rows."""
         facts = [(q.document, q.band, q.popularity) for q in self.questions]
         tokens = [(s.tokens, s.start) for s in self.sequences]
-        return digest([self._data_hash(), self._template_hash(), tokens, facts, own_code(self.task)])
+        return digest([self._data_hash(), self._template_hash(), self._protocol(), tokens, facts, own_code(self.task)])
 
     def _protocol(self) -> dict[str, Any]:
         shown = any(q.shots for q in self.questions)

@@ -40,6 +40,12 @@ def test_how_a_metric_is_taken_is_part_of_it(tmp_path, change):
     assert len({task.fingerprint for task in marks}) == len({template_hash(task) for task in marks}) == 2
 
 
+def test_the_version_that_a_file_says_is_part_of_it(tmp_path):
+    versions = [{"metadata": {"version": version}} for version in (1.0, 2.0)]
+    marks = [built(tmp_path, write_task(tmp_path, **WRITES, metric_list=[METRIC], **own)) for own in versions]
+    assert marks[0].fingerprint != marks[1].fingerprint
+
+
 def with_code(folder, code):
     """A task whose results are processed by `utils.py` beside it."""
     (folder / "utils.py").write_text(code, encoding="utf-8")
