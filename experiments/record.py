@@ -54,7 +54,8 @@ def shares(effects: pd.DataFrame) -> str:
         if "shapley" in kinds:
             mean, (alone, restored) = kinds["shapley"], (kinds.get(k, {}).get("loss") for k in ("alone", "restored"))
             pair = " | ".join("" if v is None else f"{v:+.4f}" for v in (alone, restored))
-            share = f"{_share(mean)} | {mean['loss_per_gweight']:.2f}"
+            weight = mean["loss_per_gweight"]
+            share = f"{_share(mean)} | {weight:.2f}" if pd.notna(weight) else f"{_share(mean)} | "
             lines.append(f"| {' | '.join(map(str, key))} | {pair} | {_interval(mean, 'loss', 'lo', 'hi')} | {share} |")
     return "\n".join(lines)
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +18,7 @@ from harness import ranks
 from harness.attribute import attribute, to_frame
 from harness.calibrate import Draw, draw_samples
 from harness.calibration import Calibration
-from harness.config import CalibInputs, RunConfig
+from harness.config import ArmsRule, CalibInputs, RunConfig
 from harness.console import (
     show_attribution,
     show_plan,
@@ -55,6 +56,8 @@ from harness.weigh import Weigher
 from harness.workers import TOOLS, require
 
 log = logging.getLogger(__name__)
+
+LIBRARIES = ("torch", "transformers", "lm_eval")  # whose code the numbers pass through
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def run(
     config = replace(config, engine=ready.engine)
     model = outline.open()  # only here weights begin to be read
     check_lattice(rules.plan, model.base_lattice, config.model.allow_lattice)
-    facts = _facts(model, work, draws)
+    facts = _facts(model, rules.plan, work, draws)
     folder = RunFolder(Path(config.outputs) / config.experiment / run_id(config, facts))
     if ranks.rank():
         return _assist(config, model, arms, work, draws)
@@ -110,7 +113,7 @@ def run(
         with logged(folder, config, asked):
             show_preflight(ready.lines)
             show_resolved(config, work, kept_results(config, model, arms, work))
-            _measure(config, model, arms, work, draws, folder)
+            _measure(config, model, arms, work, draws, folder, facts)
     return Outcome("done", folder.path)
 
 
@@ -121,6 +124,7 @@ def _measure(
     work: Sequence[Scorable],
     draws: Sequence[Draw],
     folder: RunFolder,
+    facts: Mapping[str, Any],
 ) -> None:
     begun = time.monotonic()
     reset_peak(model.device)
@@ -145,7 +149,7 @@ def _measure(
         tables["groups.csv"] = groups
     for name, table in tables.items():
         write_table(table, folder.path / name)
-    said: dict[str, Any] = {"facts": _facts(model, work, draws)}
+    said: dict[str, Any] = {"facts": facts}
     seeds = config.calib.seeds if draws else []
     said["calibration"] = describe(draws, seeds, _scored(work), model.tokenizer)
     folder.finish({**_summary(config, model, arms, seconds), **said}, list(tables))
@@ -216,6 +220,8 @@ def _scored(work: Sequence[Scorable]) -> list[Sequence[int]]:
 
 def show_resolved(config: RunConfig, work: Sequence[Scorable], kept: Sequence[Results | None] = ()) -> None:
     """The smallest losses that the run can tell from zero, by what earlier runs left of base where they did."""
+    if config.design.arms is ArmsRule.base:
+        return  # nothing is compared
     level = config.attribute.level
     show_resolutions(resolves(work, level, config.eval.attribute_metrics, kept), level, unclear_documents(work))
 
@@ -238,7 +244,9 @@ def calibrate(config: RunConfig, model: Model, draws: Sequence[Draw]) -> Calibra
     return Calibration(model, draws, sequential, config.engine.batch_tokens, folder)
 
 
-def _facts(model: Model, work: Sequence[Scorable], draws: Sequence[Draw]) -> dict:
+def _facts(model: Model, plan: Mapping[Site, Scheme], work: Sequence[Scorable], draws: Sequence[Draw]) -> dict:
+    """What can change a number and is not in the configuration."""
+    tools = {scheme.method for scheme in plan.values()} & set(TOOLS)
     return {
         "model": model.sha,
         "dtype": str(model.dtype),
@@ -246,6 +254,7 @@ def _facts(model: Model, work: Sequence[Scorable], draws: Sequence[Draw]) -> dic
         "attention": model.module.config._attn_implementation,
         "sequences": [(task.subset, task.name, task.group, task.fingerprint) for task in work],
         "calibration": [draw.digest for draw in draws],
+        "libraries": {name: version(name) for name in LIBRARIES} | {m.value: TOOLS[m].identity() for m in tools},
     }
 
 

@@ -220,7 +220,9 @@ class Reuse:
         return self._keys[arm.key]
 
     def _samples(self, recipe: Any, draw: int) -> str:
-        return self.calibration.draws[draw].digest if self.calibration and looks_at_inputs(recipe) else ""
+        if self.calibration is None or not looks_at_inputs(recipe):
+            return ""
+        return f"{self.calibration.draws[draw].digest} {self.calibration.batch_tokens}"
 
 
 def _fact_keys(arm: Arm) -> list[tuple[str, Scheme, int]]:

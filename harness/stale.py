@@ -18,7 +18,7 @@ from harness.identity import code_version
 
 # Where these differ, it is another experiment, or the same on another machine.
 SAME = ("dtype", "device", "attention")
-CHANGED = {"model": "weights", "sequences": "scored data", "calibration": "calibration data"}
+CHANGED = {"model": "weights", "sequences": "scored data", "calibration": "calibration data", "libraries": "libraries"}
 CODE = "code"
 
 

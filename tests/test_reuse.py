@@ -81,7 +81,9 @@ def test_a_run_whose_arms_are_all_known_pushes_nothing(tmp_path, passes):
     assert_same(first, again)
 
 
-def test_what_a_run_can_resolve_is_told_from_the_scores_that_another_one_left_of_base(tmp_path, capsys):
+def test_what_a_run_can_resolve_is_told_from_the_scores_that_another_one_left_of_base(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "150")
+
     def resolved(folder, *overrides):
         capsys.readouterr()
         assert run(composed(*QUESTIONS, *overrides), tmp_path / folder).status in ("done", "planned")

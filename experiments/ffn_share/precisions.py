@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--csv", type=Path, required=True)
     options = parser.parse_args()
-    table = pd.DataFrame([row for run in options.runs for row in rows_of(run)])
+    table = pd.DataFrame([row for run in options.runs if (run / "result.json").is_file() for row in rows_of(run)])
     table = table.sort_values(["bits", "group_size"], kind="stable")
     write_table(table, options.csv)
     print(

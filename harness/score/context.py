@@ -58,8 +58,9 @@ class ContextTask:
 
     @property
     def metrics(self) -> list[str]:
-        """What an item has, the last three where there are choices."""
-        return ["nll", "kl", "acc", "prob", "margin"]
+        """What an item has; right or wrong, and by how much, only where there are choices."""
+        of_choices = ["acc", "prob", "margin"] if min(len(item.choices) for item in self.items) > 1 else []
+        return ["nll", "kl", *of_choices]
 
     @property
     def fingerprint(self) -> str:

@@ -233,10 +233,11 @@ class TaskItems:
 
     @property
     def metrics(self) -> list[str]:
-        """Ours, and the task's own that are means over questions, after each of its filters."""
+        """Ours (a margin where there are choices), and the task's own that are means over questions, by filter."""
+        ours = [name for name in OURS if name != "margin" or all(question.gold for question in self.questions)]
         own = [name for name in self.task.aggregation() if self._aggregation(name) == "mean"]
         filters = [made.name for made in self.task._filters]
-        return [*OURS, *(name if f == "none" else f"{name},{f}" for f in filters for name in own)]
+        return [*ours, *(name if f == "none" else f"{name},{f}" for f in filters for name in own)]
 
     @property
     def fingerprint(self) -> str:
