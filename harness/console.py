@@ -146,7 +146,8 @@ def show_plan(arms: Sequence[Arm], notes: Sequence[str]) -> None:
     schemes = {s: c for arm in arms for s, c in arm.plan.items() if isinstance(c, Scheme)}
     for name, site, scheme in _alike(schemes):
         table.add_row(name, f"{site.out_features} x {site.in_features}", *_scheme_cells(scheme))
-    out.print(table)
+    if table.row_count:
+        out.print(table)
     for note in notes:
         out.print(note, highlight=False)
 

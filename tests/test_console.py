@@ -107,3 +107,10 @@ def test_of_many_tasks_only_the_mean_is_shown(monkeypatch, capsys):
     assert "all 13 tasks" in said and "currency" not in said
     show_resolutions([], 0.95)
     assert capsys.readouterr().out == ""
+
+
+def test_a_plan_of_base_alone_has_no_empty_table_of_sites(capsys):
+    show_plan([Arm("base", frozenset(), {})], ["a note"])
+    shown = capsys.readouterr().out
+    assert "base" in shown and "a note" in shown
+    assert "precision" not in shown and "range" not in shown
