@@ -29,6 +29,7 @@ from harness.stream import Scores
 from harness.text import bare_ids, joined
 
 SHIPPED = Path(__file__).parent.parent / "data" / "prose"
+PUBLISHED = {"wikitext2": "the test file of WikiText-2 raw (wiki.test.raw of wikitext-2-raw-v1)"}  # by task name
 
 
 @dataclass
@@ -126,8 +127,7 @@ def read_text(config: PerplexityConfig, base: Path) -> str:
     shipped = config.path.startswith("shipped:")
     path = SHIPPED / f"{config.path.removeprefix('shipped:')}.txt" if shipped else base / config.path
     if not path.is_file():
-        names = ", ".join(f"shipped:{p.stem}" for p in sorted(SHIPPED.glob("*.txt")))
-        raise UserError(f"eval.perplexity.path={config.path}: no such file. Give a text file, or one of: {names}.")
+        raise UserError(f"eval.perplexity.path={config.path}: no such file. {_instead(config)}")
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -138,6 +138,17 @@ def read_text(config: PerplexityConfig, base: Path) -> str:
     if not text.strip():
         raise UserError(f"eval.perplexity.path={config.path}: the file is empty.")
     return text
+
+
+def _instead(config: PerplexityConfig) -> str:
+    """What to give in place of a missing file. For a number that papers give no other text will do."""
+    if config.name in PUBLISHED:
+        return (
+            f"eval.perplexity.name={config.name} is {PUBLISHED[config.name]}, which is not shipped: give its place as "
+            "eval.perplexity.path=FILE."
+        )
+    names = ", ".join(f"shipped:{p.stem}" for p in sorted(SHIPPED.glob("*.txt")))
+    return f"Give a text file, or one of: {names}."
 
 
 def cut_text(text: str, config: PerplexityConfig, tokenizer: Any, vocab_size: int) -> TextWindows:

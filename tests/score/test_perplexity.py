@@ -214,6 +214,13 @@ def test_a_file_that_is_no_text_is_named(tmp_path, content, words):
         read_text(PerplexityConfig(path="text.txt"), tmp_path)
 
 
+def test_a_published_text_that_is_missing_is_named_and_no_other_offered(tmp_path):
+    words = r"wiki\.test\.raw: no such file.*WikiText-2 raw.*eval\.perplexity\.path=FILE"
+    with pytest.raises(UserError, match=words) as refusal:
+        read_text(PerplexityConfig(path="wiki.test.raw", name="wikitext2"), tmp_path)
+    assert "shipped:moby_dick" not in str(refusal.value)
+
+
 def test_a_shipped_text_is_read_from_the_package_and_a_wrong_name_is_told_the_right_ones(tmp_path):
     assert "Ishmael" in read_text(PerplexityConfig(path="shipped:moby_dick"), tmp_path)
     with pytest.raises(UserError, match="shipped:moby_dick"):
