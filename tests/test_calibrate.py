@@ -118,7 +118,7 @@ def test_from_the_start_one_after_the_other(tmp_path):
 def test_a_remote_set_that_cannot_be_had_names_itself_and_the_local_way(tmp_path, monkeypatch):
     for switch in ("datasets.config.HF_HUB_OFFLINE", "huggingface_hub.constants.HF_HUB_OFFLINE"):
         monkeypatch.setattr(switch, True)
-    with pytest.raises(UserError, match=r"calib.path=allenai/no-such-set.*local file always works"):
+    with pytest.raises(UserError, match=r"calib.path=allenai/no-such-set.*local file always works.*calib=default"):
         drawn(tmp_path, source=CalibSource.dataset, path="allenai/no-such-set")
 
 
