@@ -9,6 +9,7 @@ from typing import Any
 from harness.attribute.shares import NO_SHARE
 from harness.report.advice import block_sentences, loss_sentences, open_questions, size_sentence
 from harness.report.attribution_plots import Panel, panels_of
+from harness.report.base_tables import base_section, only_base
 from harness.report.effect_tables import effect_table, part_table
 from harness.report.loss_tables import arm_table, loss_scale
 from harness.report.markup import Cell, Column, Section, Table, amount, write_page
@@ -60,12 +61,14 @@ def _sections(run: Run) -> Iterator[Section]:
         found = list(panels(chosen))
         lines = [*loss_sentences(found), *block_sentences([run], primary), *size_sentence([run])]
         yield Section("short", "In short", lines=[*lines, *open_questions(found, [run])])
+        yield base_section(rows, groups=records(run.groups))
         speaking = list(grouped(chosen, "subset", "task", "metric"))
         yield _losses(rows, speaking, margin)
         yield _attribution(run, primary, margin)
-        yield _groups(run, primary, margin)
-        yield _draws(rows)
-        yield _more(rows, speaking, margin)
+        if not only_base(rows):
+            yield _groups(run, primary, margin)
+            yield _draws(rows)
+            yield _more(rows, speaking, margin)
         yield _sensitivity(run)
         yield sites_section(run)
         yield protocol_section(whole_tasks(rows))

@@ -20,6 +20,7 @@ from harness.report.advice import (
     size_sentence,
 )
 from harness.report.attribution_plots import layers
+from harness.report.base_tables import base_section
 from harness.report.effect_tables import share_table
 from harness.report.figures import Picture, file_stem, picture
 from harness.report.loss_tables import choice_table, front_table, runs_table, sweep_loss_tables
@@ -74,6 +75,7 @@ class Sweep:
 def sections(sweep: Sweep) -> Iterator[Section]:
     """Top to bottom."""
     yield _advice(sweep)
+    yield base_section(sweep.rows, sweep.swept)
     yield _bits(sweep)
     yield _groups(sweep)
     yield _shares(sweep)

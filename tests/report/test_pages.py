@@ -12,6 +12,7 @@ import pytest
 from harness.errors import UserError
 from harness.report.__main__ import main
 from harness.report.run_page import write_run_report
+from harness.report.stored import read_report, write_table
 from harness.report.sweep_page import write_sweep_report
 from tests.report.pages import check_page
 from tests.report.synthetic import write_failed, write_partial, write_run
@@ -120,6 +121,50 @@ def test_a_run_without_attribution_or_sites_has_its_losses(tmp_path):
     (folder / "result.json").write_text(kept, encoding="utf-8")
     page = check_page(write_run_report(folder))
     assert "What each part costs" in page.words and "Whose loss it is" not in page.words
+
+
+def write_base(folder, value=3.0, **changes):
+    """A run of base alone, with a band and a metric that base has of itself."""
+    write_run(folder, **changes)
+    (folder / "attribution.csv").unlink()
+    (folder / "sites.csv").unlink()
+    report = read_report(folder / "report.csv")
+    base = report[report["arm"] == "base"].assign(value=value)
+    more = [base.head(1).assign(band="early", value=4.5), base.head(1).assign(metric="kl", value=0.0)]
+    write_table(pd.concat([base, *more]), folder / "report.csv")
+    write_table(base.head(1).assign(task="all tasks, by item", value=2.5), folder / "groups.csv")
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    result["files"] = {name: (folder / name).stat().st_size for name in ("report.csv", "groups.csv")}
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return folder
+
+
+def test_a_run_of_base_alone_shows_what_it_scores_and_no_empty_table(tmp_path):
+    page = check_page(write_run_report(write_base(tmp_path / "1", value=3.14159265)))
+    assert "What base scores" in page.words and "What each part costs" not in page.words
+    assert "general \N{MIDDLE DOT} moby_dick nll 3.1416 nats/token 60" in page.words
+    assert "general \N{MIDDLE DOT} moby_dick \N{MIDDLE DOT} early nll 4.5 nats/token 60" in page.words
+    assert "general \N{MIDDLE DOT} all tasks, by item nll 2.5 nats/token 60" in page.words
+    assert not any(words in page.words for words in (" kl 0 ", "Other metrics and bands", "Groups of tasks"))
+    assert "<tbody></tbody>" not in "".join(page.source.split())
+
+
+def test_a_sweep_of_base_alone_shows_what_each_run_scores(tmp_path):
+    for seed, value in enumerate((3.25, 3.5)):
+        write_base(tmp_path / str(seed), value=value, **{"model.seed": seed})
+    page = check_page(write_sweep_report([tmp_path], tmp_path))
+    first, second = (f"moby_dick nll {seed} {value} nats/token 60" for seed, value in enumerate((3.25, 3.5)))
+    assert f"{first} general \N{MIDDLE DOT} {second}" in page.words
+
+
+def test_base_has_no_table_of_its_own_beside_arms(sweep):
+    assert "What base scores" not in check_page(write_run_report(sweep / f"{1:016x}")).words
+    assert "What base scores" not in check_page(write_sweep_report([sweep], sweep)).words
+
+
+def test_a_table_of_base_ends_somewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.report.base_tables.MOST_ROWS", 1)
+    assert "the first 1 of 2; all are in the CSV file" in check_page(write_run_report(write_base(tmp_path / "1"))).words
 
 
 def test_matrices_that_fell_back_are_counted_with_their_reasons(tmp_path):
