@@ -156,7 +156,7 @@ def _design(config: RunConfig) -> None:
             f"design.layer_groups={design.layer_groups} means nothing to design.players={design.players}. "
             f"Leave it at 0, or use design.players={_either(IN_LAYERS)}."
         )
-    if design.permutations % 2:
+    if design.arms is ArmsRule.sampled and design.permutations % 2:
         raise UserError(
             f"design.permutations={design.permutations} is odd: orders are drawn with their reverses. "
             f"Set it to {design.permutations + 1}."

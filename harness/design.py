@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
-from math import factorial
+from math import comb, factorial
 
 import numpy as np
 
@@ -68,9 +68,16 @@ def build_arms(plan: Plan, design: DesignConfig, layers: int) -> list[Arm]:
         )
     if design.players is Players.experts and all(site.expert is None for site in plan):
         raise UserError("design.players=experts: no quantized site of this model is an expert's. Use blocks or roles.")
+    if design.layer_groups > layers:
+        raise UserError(
+            f"design.layer_groups={design.layer_groups}: the model has {layers} layers. Set it to {layers} or less; "
+            "0 makes each layer a player of its own."
+        )
     owner = {site: player_of(site, design, layers) for site in plan}
     players = sorted(dict.fromkeys(owner.values()), key=lambda player: not player.startswith("ffn"))
     arms = [base_arm()]
+    if design.arms is ArmsRule.sampled:
+        _few_enough(len(players), design.permutations)
     orders = sampled_orders(players, design)
     prefixes = (frozenset(order[:size]) for order in orders for size in range(1, len(order) + 1))
     for coalition in dict.fromkeys(prefixes if orders else COALITIONS[design.arms](players)):
@@ -96,6 +103,23 @@ def sampled_orders(players: Iterable[str], design: DesignConfig) -> list[tuple[s
         if order not in found:
             found |= dict.fromkeys((order, order[::-1]))
     return list(found)
+
+
+def _few_enough(players: int, orders: int) -> None:
+    """UserError where the orders' prefixes may be too many, before any order is drawn."""
+    if (arms := _most_prefixes(players, orders)) <= MOST_ARMS:
+        return
+    fitting = [fewer for fewer in range(2, min(orders, MOST_ARMS), 2) if _most_prefixes(players, fewer) <= MOST_ARMS]
+    way_out = f"Set it to {fitting[-1]} or less" if fitting else "Use design.arms=one_in, or fewer players"
+    raise UserError(
+        f"design.permutations={orders} with {players} players would be up to {arms} arms, more than {MOST_ARMS}. "
+        f"{way_out}."
+    )
+
+
+def _most_prefixes(players: int, orders: int) -> int:
+    """How many arms, with base, so many orders have at most: one a size and order, and no more than there are sets."""
+    return sum(min(orders, comb(players, size)) for size in range(players + 1))
 
 
 def _only_base(plan: Plan) -> Arm:

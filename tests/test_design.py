@@ -78,6 +78,52 @@ def test_too_many_arms_are_refused():
         arms(Players.layers, ArmsRule.all, layers=8)
 
 
+@pytest.mark.parametrize(
+    ("players", "groups", "permutations", "words"),
+    [
+        # 9 layers: base and all, 9 arms of one layer and 9 of eight, one of each order for sizes 2 to 7
+        (
+            Players.layers,
+            0,
+            20,
+            "permutations=20 with 9 players would be up to 140 arms, more than 128. Set it to 18 or less",
+        ),
+        (
+            Players.role_layers,
+            2,
+            10**9,
+            "1000000000 with 14 players would be up to 16384 arms, more than 128. Set it to 8 or less",
+        ),
+        (Players.block_layers, 0, 100, "with 18 players would be .* than 128. Set it to 6 or less"),
+        (Players.role_layers, 0, 4, "with 63 players would be up to 250 arms, more than 128. Set it to 2 or less"),
+    ],
+)
+def test_too_many_sampled_arms_are_refused_before_an_order_is_drawn(monkeypatch, players, groups, permutations, words):
+    monkeypatch.setattr("harness.design.sampled_orders", lambda *_: pytest.fail("orders were drawn"))
+    with pytest.raises(UserError, match=words):
+        arms(players, ArmsRule.sampled, layers=9, layer_groups=groups, permutations=permutations)
+
+
+def test_too_many_players_for_two_orders_are_told_of_another_design():
+    with pytest.raises(
+        UserError,
+        match=r"with 70 players would be up to 140 arms, more than 128. Use design.arms=one_in, or fewer players",
+    ):
+        arms(Players.role_layers, ArmsRule.sampled, layers=10, permutations=2)
+
+
+def test_as_many_orders_as_the_refusal_names_are_taken():
+    assert len(arms(Players.layers, ArmsRule.sampled, layers=9, permutations=18)) <= 128
+    assert len(arms(Players.roles, ArmsRule.sampled, permutations=5040)) == 128
+
+
+@pytest.mark.parametrize("players", [Players.layers, Players.block_layers, Players.role_layers])
+def test_more_groups_of_layers_than_layers_are_refused(players):
+    with pytest.raises(UserError, match=r"design.layer_groups=7: the model has 6 layers. Set it to 6 or less"):
+        arms(players, ArmsRule.single, layer_groups=7)
+    assert len(arms(players, ArmsRule.single, layer_groups=6)) == len(arms(players, ArmsRule.single))
+
+
 def test_nothing_to_quantize_is_refused():
     with pytest.raises(UserError, match="nothing to measure"):
         build_arms({}, DesignConfig(), 2)
