@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -104,8 +105,8 @@ def file_digest(file: Path, afresh: bool = False) -> str:
     state = file.stat()
     key = xxhash.xxh3_128_hexdigest(f"{file.resolve()}\n{state.st_size}\n{state.st_mtime_ns}".encode())
     known = cache_folder() / "digests" / key
-    if known.is_file() and not afresh:
-        return known.read_text("ascii")
+    if not afresh and (kept := _kept_digest(known)):
+        return kept
     digest = read_digest(file)
     try:
         known.parent.mkdir(parents=True, exist_ok=True)
@@ -115,6 +116,15 @@ def file_digest(file: Path, afresh: bool = False) -> str:
     except OSError as error:
         log.warning("%s cannot be written (%s): %s will be read again", known, error, file)
     return digest
+
+
+def _kept_digest(known: Path) -> str:
+    """What was noted of a file; "" where nothing was, or what a damaged disk made of it."""
+    try:
+        text = known.read_bytes().decode("ascii", errors="replace")
+    except OSError:
+        return ""
+    return text if re.fullmatch("[0-9a-f]{32}", text) else ""
 
 
 def read_digest(file: Path) -> str:

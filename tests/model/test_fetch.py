@@ -158,6 +158,17 @@ def test_digest_follows_the_file(tmp_path):
     assert file_digest(file) == first
 
 
+@pytest.mark.case("G3")
+@pytest.mark.parametrize("bytes_", [b"", b"\xff" * 32, b"0" * 31, b"0" * 31 + b"g", b"0" * 32 + b"\n"])
+def test_a_damaged_digest_is_made_again(tmp_path, bytes_):
+    file = tmp_path / "a"
+    file.write_text("one")
+    digest = file_digest(file)
+    (known,) = (cache_folder() / "digests").iterdir()
+    known.write_bytes(bytes_)
+    assert file_digest(file) == digest == known.read_text("ascii")
+
+
 # --- packages ----------------------------------------------------------------------------------------------------
 
 
