@@ -1,12 +1,14 @@
 """`python -m harness.cache ls|verify|prune`: what the cache folder holds, whether it is whole, and making room.
 
 Everything in it can be made again. Kinds: converted `models`, calibration `statistics`, `base` hidden states, `scores`
-of arms, `tokens` of large tasks, and `digests` of files already read.
+of arms, `tokens` of large tasks, and `digests` of files already read. What has no note of how it was made may be the
+user's own: it is never removed.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 import time
@@ -48,8 +50,8 @@ class Item:
 
     @property
     def days(self) -> float:
-        """Since something in it was last written or read."""
-        used = [max(path.stat().st_mtime, path.stat().st_atime) for path in self.files]
+        """Since something in it was last written or read; a model's note, which this command reads, tells nothing."""
+        used = [max(path.stat().st_mtime, path.stat().st_atime) for path in self.files if path.name != NOTE]
         return max(0.0, time.time() - max(used, default=time.time())) / DAY
 
     @property
@@ -74,6 +76,15 @@ class Item:
     def useless(self) -> bool:
         """Whether it is a model that no run would take."""
         return self.kind == "models" and bool(self.damaged(afresh=False))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether nothing in it says that the harness made it: it may be the user's own, and is theirs to remove."""
+        if self.kind == "models":
+            return not self.path.name.startswith(MAKING) and not (self.path / NOTE).is_file()
+        if self.kind not in ENTRIES or all(path.suffix == ".lock" for path in self.files):
+            return False
+        return not any(path.with_suffix(".safetensors").is_file() for path in self.path.glob("*.json"))
 
 
 def items(kinds: Sequence[str] = KINDS) -> Iterator[Item]:
@@ -104,9 +115,13 @@ def show(kinds: Sequence[str]) -> int:
 
 def verify(kinds: Sequence[str]) -> int:
     """Read everything and print what is damaged; a run makes it again by itself. Status 1 where something is."""
-    damaged = [line for item in items(kinds) for line in item.damaged()]
+    there = list(items(kinds))
+    damaged = [line for item in there for line in item.damaged()]
     for line in damaged:
         print(line)
+    if not there:
+        print(f"nothing is there: {cache_folder()} holds no {', '.join(kinds)}")
+        return 0
     print(f"{len(damaged)} damaged. A run that wants one of them makes it again." if damaged else "everything is whole")
     return 1 if damaged else 0
 
@@ -114,9 +129,10 @@ def verify(kinds: Sequence[str]) -> int:
 def prune(kinds: Sequence[str], days: float, keep_gib: float, dry: bool) -> int:
     """Remove what was not used for `days`, then the longest unused until `keep_gib` are left. What is in use stays.
 
-    A converted model that no run would take, damaged or without its note, goes first, however new.
+    A converted model that no run would take goes first, however new. What the harness did not make is never removed.
     """
-    left = sorted(items(kinds), key=lambda item: (item.useless, item.days), reverse=True)
+    print(f"in {cache_folder()}")
+    left = sorted(_ours(kinds), key=lambda item: (item.useless, item.days), reverse=True)
     size, freed = sum(item.bytes for item in left), 0
     for item in left:
         if not item.useless and item.days < days and size - freed <= keep_gib * 2**30:
@@ -131,6 +147,17 @@ def prune(kinds: Sequence[str], days: float, keep_gib: float, dry: bool) -> int:
             shutil.rmtree(item.path)
     print(f"{freed / 2**20:.1f} MiB {'would be ' if dry else ''}freed")
     return 0
+
+
+def _ours(kinds: Sequence[str]) -> Iterator[Item]:
+    """What the harness made. The rest is named, with the way to remove it."""
+    for item in items(kinds):
+        if not item.foreign:
+            yield item
+            continue
+        missing = NOTE if item.kind == "models" else "note"
+        print(f"left alone: {item.path} has no {missing}. It is not the harness's, or from before it kept notes.")
+        print(f"  If nobody needs it: rm -r {shlex.quote(str(item.path))}")
 
 
 def _in_use(item: Item) -> bool:
@@ -171,6 +198,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.kinds) - set(KINDS)):
         parser.error(f"no such kind: {', '.join(unknown)}. There are {', '.join(KINDS)}.")
+    if cache_folder().exists() and not cache_folder().is_dir():
+        parser.error(f"{cache_folder()} is no folder. Set HARNESS_CACHE to one, or unset it for the default.")
+    if not cache_folder().is_dir():
+        print(f"nothing is there: {cache_folder()} does not exist. A run makes it; HARNESS_CACHE sets another place.")
+        return 1 if options.command == "verify" else 0
     kinds = options.kinds or list(KINDS)
     if options.command == "prune":
         return prune(kinds, options.days, options.keep_gib, options.dry_run)
