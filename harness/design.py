@@ -160,12 +160,17 @@ def _every_subset(players: list[str]) -> Iterable[Coalition]:
 
 
 def _owen(players: list[str]) -> Iterable[Coalition]:
-    """Every subset of one block's roles, with the other block off and on."""
+    """Every subset of one block's players, with the other block off and on."""
     blocks: dict[str, list[str]] = {}
     for player in players:
         blocks.setdefault(player.partition(".")[0], []).append(player)
     found = []
-    for own in blocks.values():
+    for block, own in blocks.items():
+        if 2 ** len(own) > MOST_ARMS:
+            raise UserError(
+                f"design.arms=owen with {len(own)} players in {block} would be {2 ** len(own)} arms or more. "
+                "Use design.players=roles, block_layers with a smaller design.layer_groups, or design.arms=one_in_out."
+            )
         rest = frozenset(players) - frozenset(own)
         subsets = [frozenset(), *_every_subset(own)]
         found += [c for subset in subsets for c in (subset, subset | rest) if c]

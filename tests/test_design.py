@@ -117,6 +117,18 @@ def test_as_many_orders_as_the_refusal_names_are_taken():
     assert len(arms(Players.roles, ArmsRule.sampled, permutations=5040)) == 128
 
 
+@pytest.mark.parametrize(
+    ("players", "groups", "words"),
+    [(Players.role_layers, 6, "18 players in ffn"), (Players.block_layers, 0, "8 players in ffn")],
+)
+def test_too_many_owen_arms_are_refused_in_the_words_of_what_was_set(players, groups, words):
+    with pytest.raises(UserError, match=f"design.arms=owen with {words}") as error:
+        arms(players, ArmsRule.owen, layers=8, layer_groups=groups)
+    message = str(error.value)
+    assert "design.players=roles" in message and "design.layer_groups" in message
+    assert "design.arms=all" not in message
+
+
 @pytest.mark.parametrize("players", [Players.layers, Players.block_layers, Players.role_layers])
 def test_more_groups_of_layers_than_layers_are_refused(players):
     with pytest.raises(UserError, match=r"design.layer_groups=7: the model has 6 layers. Set it to 6 or less"):
