@@ -16,12 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from harness.config import RunConfig
 from harness.errors import NonFiniteError, UserError
 from harness.files import FAILURE, RunFolder, key_of, to_json, write_text
-from harness.report.stored import COLUMNS, write_table
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +57,18 @@ def record(folder: Path, settings: Mapping[str, Any], reason: str, trace: str) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "traceback.txt", trace)
-        write_table(pd.DataFrame([cells]).reindex(columns=COLUMNS), folder / "failed.csv")
+        _write_row(cells, folder / "failed.csv")
         write_text(folder / "failed.json", to_json({"reason": reason, "config": config}) + "\n")
     except (OSError, UserError) as error:
         log.warning("%s: the failure could not be recorded (%s)", folder, error)
+
+
+def _write_row(cells: Mapping[str, Any], path: Path) -> None:
+    import pandas as pd  # only here: it takes a quarter of the time of --help
+
+    from harness.report.stored import COLUMNS, write_table
+
+    write_table(pd.DataFrame([cells]).reindex(columns=COLUMNS), path)
 
 
 def clear(folder: Path) -> None:

@@ -36,7 +36,6 @@ from omegaconf import DictConfig, OmegaConf
 from harness.errors import UserError
 from harness.files import to_json, write_text
 from harness.jobs import FAILED, NOT_RUN, Job
-from harness.report.stored import read_report
 
 COMPUTED = ("done", FAILED)  # the others take no time worth extrapolating
 
@@ -170,6 +169,7 @@ def ended_with_headline(job: Job) -> Job:
     if job.status not in ("done", "already done") or not report.is_file():
         return job
     from harness.console import headline  # with the plan, and torch behind it
+    from harness.report.stored import read_report
 
     return replace(job, headline=headline(read_report(report)))
 
