@@ -50,7 +50,7 @@ from harness.scheme import Scheme
 from harness.score.gather import find, gather
 from harness.score.generate import check_writing, write_answers
 from harness.score.measure import Measure, Results, Scorable
-from harness.scoring import kept_results, results_of, score
+from harness.scoring import Scoring, results_of
 from harness.stale import finished
 from harness.weigh import Weigher
 from harness.workers import TOOLS, require
@@ -112,25 +112,21 @@ def run(
         begun(folder.path)
         with logged(folder, config, asked):
             show_preflight(ready.lines)
-            show_resolved(config, work, kept_results(config, model, arms, work))
-            _measure(config, model, arms, work, draws, folder, facts)
+            scoring = Scoring(config, model, arms, work)
+            show_resolved(config, work, scoring.kept_results())
+            _measure(config, scoring, draws, folder, facts)
     return Outcome("done", folder.path)
 
 
 def _measure(
-    config: RunConfig,
-    model: Model,
-    arms: list[Arm],
-    work: Sequence[Scorable],
-    draws: Sequence[Draw],
-    folder: RunFolder,
-    facts: Mapping[str, Any],
+    config: RunConfig, scoring: Scoring, draws: Sequence[Draw], folder: RunFolder, facts: Mapping[str, Any]
 ) -> None:
+    model, arms, work = scoring.model, scoring.arms, scoring.work
     begun = time.monotonic()
     reset_peak(model.device)
     weigher = Weigher(model.sites, config.quant.indivisible)
     calibration = calibrate(config, model, draws)
-    scores = score(config, model, arms, work, weigher, calibration)
+    scores = scoring.scores(weigher, calibration)
     write_answers(work, model, arms, weigher, calibration, config.engine.batch_tokens)
     results = results_of(scores, work)
     seconds = time.monotonic() - begun
@@ -181,7 +177,7 @@ def _assist(
     """What all ranks but the first do: their part of the scores, if there is work."""
     if ranks.agreed(True):
         weigher = Weigher(model.sites, config.quant.indivisible)
-        score(config, model, arms, work, weigher, calibrate(config, model, draws))
+        Scoring(config, model, arms, work).scores(weigher, calibrate(config, model, draws))
     return Outcome("assisted")
 
 

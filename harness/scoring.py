@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
@@ -24,36 +26,56 @@ from harness.weigh import Weigher
 log = logging.getLogger(__name__)
 
 
-def score(
-    config: RunConfig,
-    model: Model,
-    arms: Sequence[Arm],
-    work: Sequence[Scorable],
-    weigher: Weigher,
-    calibration: Calibration | None,
-) -> Scores:
-    """Every arm's scores of every sequence, in the order of `work`."""
-    sequences = [sequence for task in work for sequence in task.sequences]
-    cut, total = cut_batches(config, model, arms, sequences), int(slots(sequences)[-1])
-    computed, plain = sum(len(p) for batch in cut for p in batch), sum(len(s.tokens) - 1 for s in sequences)
-    log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(sequences), computed, plain)
-    own = ranks.dealt(cut)
+class Scoring:
+    """One cut of the work into batches, the same for all arms, and the scores made of it or kept from earlier runs."""
 
-    def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
-        *trunks, ends = trunk_counts(arms, len(model.layers) + 1)  # the head may split them once more
-        tokens = sum(len(batch) * max(map(len, batch)) for batch in own)
-        places = sum(len(set(pack.at)) for batch in own for pack in batch)
-        amount = tokens * sum(trunks) + head_cost(model) * places * ends
-        with progress(round(amount), "scoring") as advance:
-            stream = Stream(model, arms, weigher, config.engine, calibration, advance, **states)
-            return ranks.gathered(lambda: stream.score(own, total))
+    def __init__(self, config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]) -> None:
+        self.config, self.model, self.arms, self.work = config, model, arms, work
+        self.sequences = [sequence for task in work for sequence in task.sequences]
+        self.cut = cut_batches(config, model, arms, self.sequences)
+        options = config.harness
+        self.reuses = options.reuse and not options.force and ranks.ranks() == 1
 
-    options = config.harness
-    if options.force or not options.reuse or not reusable(arms, calibration) or ranks.ranks() > 1:
-        return one_pass(arms, calibration)
-    made_from = protocol(model, cut, config.engine.head_tokens)
-    most_bytes = options.reuse_gib * 2**30
-    return Reuse(model, weigher, calibration, made_from, total, most_bytes, one_pass).score(arms)
+    @cached_property
+    def made_from(self) -> dict[str, Any]:
+        """What base's scores depend on."""
+        return protocol(self.model, self.cut, self.config.engine.head_tokens)
+
+    def kept_results(self) -> list[Results | None]:
+        """Of each task, base's results from kept scores; none where there are none, or they are not to be taken.
+
+        A task that writes text has none: what base wrote is not kept.
+        """
+        if not self.reuses or not (cache_folder() / "scores").is_dir():
+            return []
+        scores = kept_base(self.made_from, self.config.quant.indivisible)
+        if scores is None:
+            return []
+        written = [task.name for task in writing(self.work)]
+        return [None if task.name in written else task.results(own) for task, own in _by_task(scores, self.work)]
+
+    def scores(self, weigher: Weigher, calibration: Calibration | None) -> Scores:
+        """Every arm's scores of every sequence, in the order of the work."""
+        model, arms, engine = self.model, self.arms, self.config.engine
+        total = int(slots(self.sequences)[-1])
+        computed = sum(len(pack) for batch in self.cut for pack in batch)
+        plain = sum(len(sequence.tokens) - 1 for sequence in self.sequences)
+        log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(self.sequences), computed, plain)
+        own = ranks.dealt(self.cut)
+
+        def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
+            *trunks, ends = trunk_counts(arms, len(model.layers) + 1)  # the head may split them once more
+            tokens = sum(len(batch) * max(map(len, batch)) for batch in own)
+            places = sum(len(set(pack.at)) for batch in own for pack in batch)
+            amount = tokens * sum(trunks) + head_cost(model) * places * ends
+            with progress(round(amount), "scoring") as advance:
+                stream = Stream(model, arms, weigher, engine, calibration, advance, **states)
+                return ranks.gathered(lambda: stream.score(own, total))
+
+        if not self.reuses or not reusable(arms, calibration):
+            return one_pass(arms, calibration)
+        most_bytes = self.config.harness.reuse_gib * 2**30
+        return Reuse(model, weigher, calibration, self.made_from, total, most_bytes, one_pass).score(arms)
 
 
 def cut_batches(
@@ -71,24 +93,6 @@ def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequenc
     if not config.engine.packing or tree.tokens == 0:
         return pack_plain(sequences)
     return pack_trees(sequences, config.engine.pack_tokens, tokens=tree.tokens, depth=tree.depth)
-
-
-def kept_results(
-    config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]
-) -> list[Results | None]:
-    """Of each task, base's results from kept scores; none where there are none, or they are not to be taken.
-
-    A task that writes text has none: what base wrote is not kept.
-    """
-    options = config.harness
-    if options.force or not options.reuse or ranks.ranks() > 1 or not (cache_folder() / "scores").is_dir():
-        return []
-    cut = cut_batches(config, model, arms, [sequence for task in work for sequence in task.sequences])
-    scores = kept_base(protocol(model, cut, config.engine.head_tokens), config.quant.indivisible)
-    if scores is None:
-        return []
-    written = [task.name for task in writing(work)]
-    return [None if task.name in written else task.results(own) for task, own in _by_task(scores, work)]
 
 
 def results_of(scores: Scores, work: Sequence[Scorable]) -> list[Results]:

@@ -119,7 +119,7 @@ def test_a_sound_run_does_read_weights(tmp_path, model):
 
 def test_a_base_on_a_grid_is_refused_before_a_folder_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.model.load.common_lattice", lambda matrices: "int4 symmetric groups of 32")
-    monkeypatch.setattr(pipeline, "score", None)
+    monkeypatch.setattr(pipeline, "Scoring", None)
     with pytest.raises(UserError, match="already sit on a grid"):
         run(composed("model=tiny", *TEXT), tmp_path)
     assert list(tmp_path.iterdir()) == []

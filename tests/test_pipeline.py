@@ -26,7 +26,7 @@ from harness.report.sweep_page import write_sweep_report
 from harness.report.tables import read_report
 from harness.scheme import Scheme
 from harness.score.gather import find, gather
-from harness.scoring import score
+from harness.scoring import Scoring
 from harness.weigh import Weigher
 from tests.runs import composed
 
@@ -225,7 +225,7 @@ def test_the_saved_configuration_is_the_one_that_ran_with_absolute_paths(split):
 
 
 def test_a_second_start_finds_the_result_and_computes_nothing(split, monkeypatch, capsys):
-    monkeypatch.setattr(pipeline, "score", None)
+    monkeypatch.setattr(pipeline, "Scoring", None)
     outcome = run(composed("+exp=int4_split", *SMALL), split.parents[2])
     assert (outcome.status, outcome.folder) == ("already done", split)
     assert "loss against base" in capsys.readouterr().out
@@ -234,7 +234,7 @@ def test_a_second_start_finds_the_result_and_computes_nothing(split, monkeypatch
 
 @pytest.mark.case("H5")
 def test_a_run_at_work_elsewhere_is_left_alone(split, monkeypatch):
-    monkeypatch.setattr(pipeline, "score", None)
+    monkeypatch.setattr(pipeline, "Scoring", None)
     with FileLock(split / ".lock"):
         outcome = run(composed("+exp=int4_split", *SMALL, "harness.on_locked=skip"), split.parents[2])
     assert (outcome.status, outcome.folder) == ("locked", split)
@@ -302,7 +302,7 @@ def test_progress_ends_where_it_was_said_to_end(tmp_path):
 
 @pytest.mark.case("B10")
 def test_plan_only_prints_arms_and_every_site_and_writes_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(pipeline, "score", None)
+    monkeypatch.setattr(pipeline, "Scoring", None)
     monkeypatch.setenv("COLUMNS", "80")
     rules = 'quant.overrides=[{match:"layers.*.ffn.gate",precision:int8},{match:"layers.0.ffn.*",group_size:32}]'
     outcome = run(composed("+exp=int4_split", *SMALL, rules, "harness.plan_only=true"), tmp_path)
@@ -334,7 +334,7 @@ def test_groups_that_do_not_divide_stop_the_run_before_any_result_or_cut_short_w
 ):
     asked = ("+exp=int4_ffn_only", *TEXT, *shape(*widths), f"quant.ffn.group_size={group}")
     with monkeypatch.context() as patch, pytest.raises(UserError, match=fails):
-        patch.setattr(pipeline, "score", None)
+        patch.setattr(pipeline, "Scoring", None)
         run(composed(*asked), tmp_path)
     assert list(tmp_path.iterdir()) == []
     folder = run(composed(*asked, "quant.indivisible=tail"), tmp_path).folder
@@ -451,7 +451,7 @@ def test_a_model_in_memory_is_scored_as_it_is_and_stays_as_it_is(tmp_path):
     model = Model.from_module(module, byte_tokenizer())
     arms = build_arms(resolve(model.all_sites, QuantConfig(ffn=Scheme(group_size=64))).plan, config.design, 2)
     work = gather(find(config.eval, tmp_path), config.eval, model)
-    scores = score(config, model, arms, work, Weigher(model.sites), None)
+    scores = Scoring(config, model, arms, work).scores(Weigher(model.sites), None)
     tokens = torch.tensor([sequence.tokens for sequence in work[0].sequences])
     nll = [loss(module, tokens)]
     with torch.no_grad():

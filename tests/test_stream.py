@@ -18,7 +18,7 @@ from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.replay import head_logits, model_inputs, push, record
 from harness.scheme import Scheme
-from harness.scoring import score
+from harness.scoring import Scoring
 from harness.stream import Stream
 from harness.weigh import Weigher
 from tests.model import architectures
@@ -333,5 +333,5 @@ def test_a_rotary_table_that_changes_with_length_is_each_rows_own(change):
     long = [len(s.tokens) - 1 > 16 for s in given]
     assert any(long) and not all(long)
     config = composed("model=tiny", "engine.pack_tokens=48", "engine.batch_tokens=256", "harness.reuse=false", *change)
-    scores = score(config, model, [base_arm()], [SimpleNamespace(sequences=given)], Weigher(), None)
+    scores = Scoring(config, model, [base_arm()], [SimpleNamespace(sequences=given)]).scores(Weigher(), None)
     np.testing.assert_allclose(scores.logp_AS[0], all_plain(module, given), atol=2e-5)

@@ -13,7 +13,7 @@ from harness.model.load import Model, open_model
 from harness.plan import base_arm
 from harness.score.gather import find, gather
 from harness.score.library import load
-from harness.scoring import score
+from harness.scoring import Scoring
 from harness.weigh import Weigher
 from tests.runs import composed, ran
 from tests.score.questions import ROWS, write_task
@@ -43,7 +43,7 @@ def built(module, folder, spec, tokenizer=None, **changes):
 
 def results(module, task):
     model = Model.from_module(module, task.encoder.tokenizer)
-    scores = score(composed("model=tiny"), model, [base_arm()], [task], Weigher(model.sites), None)
+    scores = Scoring(composed("model=tiny"), model, [base_arm()], [task]).scores(Weigher(model.sites), None)
     return task.results(scores), scores
 
 

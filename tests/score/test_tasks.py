@@ -16,7 +16,7 @@ from harness.plan import base_arm
 from harness.score.choices import MARGIN_CUT
 from harness.score.gather import find, gather
 from harness.score.library import load
-from harness.scoring import score
+from harness.scoring import Scoring
 from harness.stream import Scores
 from harness.weigh import Weigher
 from tests.runs import composed
@@ -60,7 +60,7 @@ def scored(module, config, folder, tokenizer=None):
     """Results of the first task in the base arm."""
     model = Model.from_module(module, tokenizer or byte_tokenizer())
     (task,) = gather(find(config, folder), config, model)
-    scores = score(composed("model=tiny"), model, [base_arm()], [task], Weigher(model.sites), None)
+    scores = Scoring(composed("model=tiny"), model, [base_arm()], [task]).scores(Weigher(model.sites), None)
     return task.results(scores), task, scores
 
 
@@ -138,7 +138,7 @@ def test_scores_do_not_move_with_the_batch(tmp_path, module):
     found = []
     for cut in (["engine.batch_tokens=1"], ["engine.batch_tokens=500"], ["engine.packing=false"]):
         run = composed("model=tiny", *cut)
-        found.append(score(run, model, [base_arm()], [task], Weigher(model.sites), None).logp_AS)
+        found.append(Scoring(run, model, [base_arm()], [task]).scores(Weigher(model.sites), None).logp_AS)
     np.testing.assert_allclose(found[1:], [found[0]] * 2, atol=1e-5)
 
 
