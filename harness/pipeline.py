@@ -149,7 +149,8 @@ def _measure(
     seeds = config.calib.seeds if draws else []
     said["calibration"] = describe(draws, seeds, _scored(work), model.tokenizer)
     folder.finish({**_summary(config, model, arms, seconds), **said}, list(tables))
-    _write_page(folder)
+    if config.harness.page:
+        _write_page(folder)
     _show(folder)
 
 

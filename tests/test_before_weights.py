@@ -13,7 +13,8 @@ from tests.score.questions import ROWS, write_task
 
 TEXT = (
     "+exp=int4_split", "eval=perplexity", "eval.perplexity.window=48", "eval.perplexity.max_windows=2",
-    "attribute.resamples=200", "quant.ffn.group_size=32", "quant.attention.group_size=32",
+    "eval.perplexity.max_chars=9000", "attribute.resamples=200",
+    "quant.ffn.group_size=32", "quant.attention.group_size=32",
 )  # fmt: skip
 TASK = (*TEXT, "eval.perplexity.path=''", "eval.general=[own.yaml]")
 GPTQ = (*TEXT, "quant.ffn.method=gptq", "quant.ffn.range=half", "calib.samples=8", "calib.length=32")

@@ -16,7 +16,7 @@ from tests.runs import composed
 
 JOB = (
     "+exp=int4_ffn_only", "model=tiny", "eval=perplexity", "eval.perplexity.window=48", "eval.perplexity.max_windows=2",
-    "attribute.resamples=200", "harness.force=true",
+    "eval.perplexity.max_chars=9000", "attribute.resamples=200", "harness.force=true",
 )  # fmt: skip
 SETTINGS = [("quant.ffn.group_size=64",), ("quant.ffn.precision=int3",), ("quant.ffn.group_size=32", "model.seed=1")]
 

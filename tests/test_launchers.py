@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 SWEEP = (
     "-m", "+exp=int4_ffn_only", "model=tiny", "eval=perplexity", "eval.perplexity.window=32",
-    "eval.perplexity.max_windows=1", "attribute.resamples=100", "design.noise_draws=0",
+    "eval.perplexity.max_windows=1", "attribute.resamples=100", "design.noise_draws=0", "harness.page=false",
+    "eval.perplexity.max_chars=9000",
 )  # fmt: skip
 SUMMARY = "sweep of 3 jobs: "
 

@@ -22,6 +22,7 @@ from harness.model.skeleton import random_module
 from harness.pipeline import run
 from harness.plan import resolve
 from harness.quantize import quantize
+from harness.report.run_page import write_run_report
 from harness.report.sweep_page import write_sweep_report
 from harness.report.tables import read_report
 from harness.scheme import Scheme
@@ -70,7 +71,7 @@ def read(folder, name):
 def split(tmp_path_factory):
     """The 2 x 2 over all shipped quick data, once."""
     start = tmp_path_factory.mktemp("start")
-    outcome = run(composed("+exp=int4_split", *SMALL), start)
+    outcome = run(composed("+exp=int4_split", *SMALL, "harness.page=true"), start)
     assert outcome.status == "done" and outcome.folder is not None
     return outcome.folder
 
@@ -91,6 +92,13 @@ def test_a_run_has_one_predictable_folder_and_leaves_nothing_else(split):
     assert split.name == report["run_id"].unique().item() and split.parent.name == "int4_split"
     assert sorted(p.name for p in (split / "attempts" / "0").iterdir()) == ["config.json", "run.log"]
     assert sorted(p.name for p in split.parents[2].iterdir()) == ["outputs"]
+
+
+def test_a_page_is_left_out_when_asked_and_written_later(tmp_path):
+    folder = run(composed("+exp=int4_ffn_only", *TEXT, "harness.page=false"), tmp_path).folder
+    assert folder is not None and (folder / "report.csv").is_file()
+    assert not (folder / "report.html").exists() and not (folder / "figures").exists()
+    assert write_run_report(folder) == folder / "report.html"
 
 
 def test_one_row_for_every_arm_task_metric_and_band(split):
@@ -192,7 +200,7 @@ def test_which_samples_were_calibrated_on_is_in_every_row(tmp_path):
 
 def test_base_alone_is_scored_and_reported_without_losses(tmp_path, capsys):
     options = (*SMALL, "design.noise_draws=0", "experiment=alone")
-    folder = run(composed(*options, "design.arms=base"), tmp_path).folder
+    folder = run(composed(*options, "design.arms=base", "harness.page=true"), tmp_path).folder
     both = run(composed("+exp=int4_split", *options), tmp_path).folder
     assert folder is not None and both is not None
     report, split = read(folder, "report.csv"), read(both, "report.csv")
@@ -394,7 +402,8 @@ def test_the_commit_of_a_hub_model_stands_in_the_results(tmp_path):
     snapshot = tmp_path / "models--owner--name" / "snapshots" / commit
     open_model(composed("model=tiny").model).module.save_pretrained(snapshot)
     byte_tokenizer().save_pretrained(snapshot)
-    folder = run(composed("+exp=int4_ffn_only", "model=hf", f"model.path={snapshot}", *TEXT[1:]), tmp_path).folder
+    options = ("model=hf", f"model.path={snapshot}", *TEXT[1:], "harness.page=true")
+    folder = run(composed("+exp=int4_ffn_only", *options), tmp_path).folder
     assert folder is not None
     assert json.loads((folder / "result.json").read_text("utf-8"))["model_commit"] == commit
     assert json.loads(read(folder, "report.csv")["config"].unique().item())["model"] == {"commit": commit}
@@ -490,8 +499,8 @@ PROSE = (
 
 
 def test_roles_by_layers_end_in_a_heat_map_on_the_page_and_beside_it(tmp_path):
-    layers = "model.config.num_hidden_layers=4"
-    folder = run(composed("+exp=int4_role_layers", *PROSE, layers, "design.layer_groups=2"), tmp_path).folder
+    layers = ("model.config.num_hidden_layers=4", "design.layer_groups=2")
+    folder = run(composed("+exp=int4_role_layers", *PROSE, *layers, "harness.page=true"), tmp_path).folder
     effects = read(folder, "attribution.csv").query("metric == 'nll' and kind == 'alone'")
     roles = {f"ffn.{role}" for role in ("gate", "up", "down")} | {f"attention.{role}" for role in "qkvo"}
     assert set(effects["player"]) == {f"{role}.layers.{group}" for role in roles for group in ("0-1", "2-3")}

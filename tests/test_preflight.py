@@ -21,7 +21,7 @@ from tests.runs import composed
 
 TEXT = (
     "+exp=int4_split", "eval=perplexity", "eval.perplexity.window=48", "eval.perplexity.max_windows=3",
-    "attribute.resamples=200",
+    "eval.perplexity.max_chars=9000", "attribute.resamples=200",
 )  # fmt: skip
 TINY = (*TEXT, "model=tiny")
 SMALL_GROUPS = ("quant.ffn.group_size=32", "quant.attention.group_size=32")

@@ -21,7 +21,7 @@ from tests.runs import composed
 
 SPLIT = (
     "+exp=int4_split", "model=tiny", "eval=perplexity", "eval.perplexity.window=48", "eval.perplexity.max_windows=2",
-    "attribute.resamples=100", "design.noise_draws=1",
+    "eval.perplexity.max_chars=9000", "attribute.resamples=100", "design.noise_draws=1",
 )  # fmt: skip
 GPTQ = (*SPLIT, "quant.ffn.method=gptq", "calib.samples=2", "calib.length=32")
 QUESTIONS = (

@@ -76,6 +76,7 @@ class HarnessConfig:
     on_stale: OnStale = OnStale.recompute
     reuse: bool = True  # take what other runs scored or tokenized from the cache folder, and leave there what this does
     reuse_gib: float = 4.0  # base's hidden states are kept up to this size
+    page: bool = True  # end with report.html and its pictures; `python -m harness.report FOLDER` makes them later
     max_failures: int = 0  # a sweep starts no further job after so many failed ones; 0: it never stops
     isolate: Isolate = Isolate.auto
     traceback: bool = False  # show Python's traceback with an error
