@@ -21,7 +21,7 @@ from harness.sweep import Sweep, sweep_folder
 
 SWEEP = (
     "-m", "+exp=int4_ffn_only", "model=tiny", "eval=perplexity", "eval.perplexity.window=32",
-    "eval.perplexity.max_windows=1", "attribute.resamples=100", "design.noise_draws=0", "harness.page=false",
+    "eval.perplexity.max_windows=1", "attribute.resamples=100", "design.noise_draws=0", "harness.page=False",
     "eval.perplexity.max_chars=9000",
 )  # fmt: skip
 FOUR = (*SWEEP, "quant.ffn.group_size=16,32,64,128")
