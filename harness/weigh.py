@@ -173,8 +173,7 @@ def _within_half_a_step(w_OI: Tensor, generator: torch.Generator) -> Tensor:
     """
     exponent_OI = torch.frexp(w_OI.float()).exponent.cpu()
     step_OI = torch.ldexp(torch.ones(w_OI.shape), exponent_OI - 8)  # 8 significant bits
-    if w_OI.dtype is not torch.float32:  # there a zero moves as 0.5 does: so it was in runs that are on record
-        step_OI[w_OI.cpu() == 0] = 0
+    step_OI[w_OI.cpu() == 0] = 0  # what was pruned away stays away
     drawn_OI = torch.rand(w_OI.shape, generator=generator) - 0.5
     if w_OI.dtype is torch.bfloat16:
         drawn_OI = (drawn_OI.abs() > 11 / 24) * drawn_OI.sign()

@@ -49,7 +49,7 @@ def test_powers_of_two_move_up_as_often_as_down_and_as_far(dtype):
     assert abs(steps_OI.mean()) < 3 / 512 / 12**0.5
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_zeros_have_no_step(dtype):
     assert not moved(torch.zeros(64, 64, dtype=dtype)).any()
 
@@ -57,7 +57,7 @@ def test_zeros_have_no_step(dtype):
 def test_float32_draws_what_recorded_runs_drew():
     w_OI = torch.tensor([[0.0, 1.0, -0.3], [0.02, 4.0, -7.5]])
     assert disturbed(w_OI, Noise(3), "layers.0.ffn.up").tolist() == [
-        [-0.0005017982330173254, 0.9973967671394348, -0.29999300837516785],
+        [0.0, 0.9973967671394348, -0.29999300837516785],
         [0.020004354417324066, 3.989316701889038, -7.496303558349609],
     ]
 
