@@ -14,6 +14,7 @@ from typing import Any
 from harness.config import (
     ArmsRule,
     BosRule,
+    CalibDraw,
     CalibInputs,
     CalibSource,
     ModelConfig,
@@ -131,6 +132,11 @@ def _calibration(config: RunConfig) -> None:
         raise UserError("calib.seeds=[]: give at least one, as in calib.seeds=[0].")
     if len(set(calib.seeds)) < len(calib.seeds):
         raise UserError(f"calib.seeds={calib.seeds}: each seed once, or its draw would be counted twice.")
+    if calib.draw is CalibDraw.start and len(calib.seeds) > 1:
+        raise UserError(
+            f"calib.seeds={calib.seeds}: calib.draw=start takes the same samples whatever the seed. "
+            "Give one seed, or set calib.draw=random."
+        )
     if calib.source is not CalibSource.shipped and not calib.path:
         raise UserError(f"calib.path is empty. calib.source={calib.source} needs it: a file, or a data set's name.")
     if calib.source is CalibSource.shipped and calib.path:

@@ -20,7 +20,7 @@ from harness.design import sampled_orders
 from harness.errors import UserError
 from harness.plan import Arm
 from harness.scheme import BLOCKS
-from harness.score.measure import WINDOW, Measure, Results, Scorable
+from harness.score.measure import WINDOW, Measure, Results, Scorable, in_band
 
 READ_BY = ("acc", "exact_match", "nll", "kl")
 
@@ -136,8 +136,10 @@ def _resolved(task: Scorable, level: float, shown: set[str], kept: Results | Non
     for metric in task.metrics:
         if metric.partition(",")[0] not in shown:
             continue
-        base = measures.get(metric)
-        own = {} if base is None else {"base_N": base.values_AN[0], "weights_N": base.weights_N}
+        own: dict[str, np.ndarray] = {}
+        if base := measures.get(metric):
+            chosen = in_band(base, "")
+            own = {"base_N": base.values_AN[0, chosen], "weights_N": base.weights_N[chosen]}
         one = resolution(task.subset, task.name, metric, task.item_documents, level, priors, **own)
         if one is not None:
             yield one
@@ -149,8 +151,8 @@ def unclear_documents(work: Sequence[Scorable]) -> list[str]:
 
 
 def scores_of(measure: Measure, arms: Sequence[Arm], band: str = "") -> Scores:
-    """One measure, over all items or one band, as attribution takes it."""
-    chosen = np.array([band in ("", own) for own in measure.bands])
+    """One measure, over the task or one band, as attribution takes it."""
+    chosen = in_band(measure, band)
     return Scores(
         subset=measure.subset,
         task=measure.task,

@@ -121,7 +121,7 @@ class Scheme:
     damp: float = 0.01  # gptq: damping over the mean of the Hessian's diagonal
     true_sequential: bool = False  # gptq with calib.inputs=quantized: role after role inside a layer
     awq_scale: bool = True  # awq: search the per-channel scale
-    awq_clip: bool = True  # awq: search the clipping range (never on q and k)
+    awq_clip: bool = True  # awq: search the clipping range (never of what makes queries and keys)
     double_quant: bool = False  # bnb nf4/fp4: scales quantized to 8 bits in blocks of 256
     outlier_threshold: float = 6.0  # bnb int8: activation magnitude above which a column stays in 16 bits
 

@@ -29,6 +29,9 @@ from harness.scheme import Indivisible, Method, Scheme
 
 SiteStats = Mapping[Site, InputStats]
 
+# AWQ clips no range of what makes queries and keys: in latent attention that is all but o.
+NEVER_CLIPPED = ("q", "k", "q_a", "q_b", "kv_a", "kv_b")
+
 
 @dataclass
 class Weigher:
@@ -126,7 +129,7 @@ class Weigher:
             shared["factor"] = self._factor(scheme, own)
         if own is not None and scheme.method is Method.awq:
             shared["input_scale_I"] = self._pair_scale(site, scheme, layer, stats)
-            scheme = replace(scheme, awq_clip=scheme.awq_clip and site.role not in ("q", "k"))
+            scheme = replace(scheme, awq_clip=scheme.awq_clip and site.role not in NEVER_CLIPPED)
         return quantize(w_OI, scheme, own, indivisible=self.indivisible, **shared)
 
     def _factor(self, scheme: Scheme, stats: InputStats) -> Factor:

@@ -84,6 +84,7 @@ def test_a_value_that_cannot_be_meant_is_refused_with_field_and_value(change):
         (["model.config.hidden_size=64"], r"model.config.hidden_size: .* model=tiny"),
         (["model.source=random", "model.config.model_type=llama", "model.off_grid.sigma=0.1"], "sit on no grid"),
         (["calib.seeds=[0, -1]"], "calib.seeds: -1 is negative"),
+        (["calib.seeds=[0, 1]", "calib.draw=start"], "calib.draw=start takes the same samples whatever the seed"),
         (["calib.path=mine.txt"], "calib.path=mine.txt: calib.source=shipped reads no file"),
         (["calib.source=text"], "calib.path is empty"),
         (["calib.source=dataset"], "calib.path is empty"),

@@ -13,8 +13,11 @@ def test_blank_rows_are_emptied_and_newlines_kept():
 
 
 @pytest.mark.parametrize("given", ["'\\n\\n'", '"\\n\\n"', "'\n\n'"])
-def test_newlines_can_be_given_on_the_command_line(given):
-    assert joined("one\ntwo\n", composed(f"calib.joiner={given}").calib.joiner) == "one\n\n\ntwo\n"
+@pytest.mark.parametrize("field", ["calib", "eval.perplexity"])
+def test_newlines_can_be_given_on_the_command_line_and_are_the_same_setting(field, given):
+    config = composed("eval=quick", f"{field}.joiner={given}")
+    joiner = (config.calib if field == "calib" else config.eval.perplexity).joiner
+    assert joiner == "\n\n" and joined("one\ntwo\n", joiner) == "one\n\n\ntwo\n"
 
 
 def test_a_text_alone_has_no_special_token():

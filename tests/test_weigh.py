@@ -1,10 +1,14 @@
-"""Noise arms: how far their weights move, whatever type holds them."""
+"""Weights of arms: how far noise moves them, whatever type holds them, and which matrices AWQ clips."""
 
 import pytest
 import torch
 
+from harness.model.load import Model
 from harness.plan import Noise
-from harness.weigh import disturbed
+from harness.quantize import InputStats
+from harness.scheme import Scheme
+from harness.weigh import Weigher, disturbed
+from tests.model import architectures
 
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -67,3 +71,19 @@ def test_every_seed_and_site_has_noise_of_its_own_and_always_the_same():
     first = moved(w_OI)
     assert torch.equal(first, moved(w_OI))
     assert not torch.equal(first, moved(w_OI, seed=1)) and not torch.equal(first, moved(w_OI, name="layers.1.ffn.up"))
+
+
+@pytest.mark.parametrize(("architecture", "clipped"), [("llama", {"v", "o"}), ("deepseek_v3", {"o"})])
+def test_awq_clips_nothing_that_makes_queries_or_keys(architecture, clipped):
+    model = Model.from_module(architectures.tiny(architecture))
+    sites = [site for site in model.sites if site.layer == 0]
+    assert {"q_a", "q_b", "kv_a", "kv_b"} <= {s.role for s in sites} or {"q", "k"} <= {s.role for s in sites}
+    stats = {}
+    for site in sites:
+        stats[site] = InputStats.empty(site.in_features)
+        stats[site].add(torch.randn(256, site.in_features, generator=torch.Generator().manual_seed(site.in_features)))
+    weigher = Weigher(model.sites)
+    scheme = Scheme(method="awq", range="qmax", group_size=-1)
+    weigher.weights(tuple((site, scheme, 0) for site in sites), model.layers[0], {0: stats})
+    found = {fact["role"] for fact in weigher.facts.values() if "awq_clipped_groups" in fact}
+    assert found == clipped | {"gate", "up", "down"}

@@ -54,3 +54,7 @@ class CalibConfig:
     seeds: list[int] = field(default_factory=lambda: [0])
     inputs: CalibInputs = CalibInputs.float
     keep: bool = True  # keep statistics of float inputs in the cache folder for later runs
+
+    def __post_init__(self) -> None:
+        """Newlines as a command line writes them."""
+        self.joiner = self.joiner.replace("\\n", "\n")

@@ -38,6 +38,10 @@ class PerplexityConfig:
     max_chars: int = 0  # only this much of the text's beginning; 0: all
     document_regex: str = ""  # a match starts a new document, which no window crosses; empty: each window is one
 
+    def __post_init__(self) -> None:
+        """Newlines as a command line writes them."""
+        self.joiner = self.joiner.replace("\\n", "\n")
+
 
 class Sampler(StrEnum):
     """How few-shot examples are chosen."""

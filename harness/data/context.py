@@ -6,7 +6,8 @@ Attention moves information across the context; but for `conflict` these tasks n
 * `key_value`: one of as many pairs as fit; the wrong answers are values of other pairs (Liu et al. 2023, Lost in the
   Middle).
 * `induction_copy`: random tokens, twice. How far the nll of the second pass falls below that of the first measures
-  copying by induction heads (Olsson et al. 2022). One choice, so it has an nll and no accuracy.
+  copying by induction heads (Olsson et al. 2022). One choice, so it has an nll and no accuracy. The first pass has no
+  context: a band to compare with, and no part of the task's mean or of its attribution.
 * `two_hop`: Anna's teacher is Tom, Tom lives in Lima; where does Anna's teacher live? Band `one_hop` asks where Tom
   lives: the control without the first step. The wrong answers are where others live.
 * `conflict`: the text says that a well-known city lies in another country; that and the truth are scored against each

@@ -7,7 +7,8 @@ s is one vector for all matrices that read the same input (q, k, v; gate, up). H
 inside the matrix, so that no other weight changes, and folding it into the layer before belongs to export.
 
 Then, per group, the range is cut to 1, 19/20, .. 11/20 of the largest magnitude, whichever leaves the smallest error of
-that group's part of the output (llm-awq, `auto_clip_layer`; never for q and k: set `awq_clip` accordingly).
+that group's part of the output (llm-awq, `auto_clip_layer`; never for what makes queries and keys: set `awq_clip`
+accordingly).
 
 Output error is exact over the calibration tokens: sum over rows of e H e^T with H = sum x x^T. Not matched: llm-awq
 measures it after the whole attention or FFN block, here it is measured at the matrices themselves.

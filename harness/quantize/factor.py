@@ -55,15 +55,20 @@ def factorize(stats: InputStats, scheme: Scheme) -> Factor:
     if dead_I.all():
         return Factor(None, order_I, dead_I, key, dead_inputs, failure=reason or "every input is kept in 16 bits")
     hessian_II = stats.hessian_II[order_I][:, order_I].double() * (2 / stats.n_tokens)
-    live_I = hessian_II.diagonal()[~dead_I[order_I]]
-    mean, median = hessian_II.diagonal().mean().item(), live_I.median().item()
+    mean = hessian_II.diagonal().mean().item()
     hessian_II.diagonal()[dead_I[order_I]] = mean
     for damp in damping_steps(scheme.damp):
         upper_II = _inverse_factor(hessian_II, damp * mean)
         if upper_II is not None:
-            return Factor(upper_II, order_I, dead_I, key, dead_inputs, damp, damp * mean / median)
+            return Factor(upper_II, order_I, dead_I, key, dead_inputs, damp, over_median(diagonal_I, damp))
     failure = "the Hessian is not positive definite at any damping up to 1"
     return Factor(None, order_I, dead_I, key, dead_inputs, failure=failure)
+
+
+def over_median(diagonal_I: Tensor, damp: float) -> float:
+    """The damping term, a share of the diagonal's mean, over the median of what is not zero there; 0 if all is."""
+    live_I = diagonal_I[diagonal_I > 0].double()
+    return damp * (live_I.sum() / len(diagonal_I) / live_I.median()).item() if len(live_I) else 0.0
 
 
 def _order(diagonal_I: Tensor, scheme: Scheme) -> Tensor:

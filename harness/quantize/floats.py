@@ -32,8 +32,9 @@ def round_floats(w_OI: Tensor, scheme: Scheme, group_size: int) -> Quantized:
     form = FORMATS[scheme.precision]
     top_OG = largest(w_OI, group_size)
     scale_OG, bits, facts = SCALES[scheme.precision](top_OG, scheme)
-    scale_OG = torch.where(scale_OG == 0, 1.0, scale_OG)
-    codes_OI = table.encode(w_OI, scale_OG, group_size, form)
+    vanished_OG = scale_OG == 0
+    codes_OI = table.encode(w_OI, torch.where(vanished_OG, torch.inf, scale_OG), group_size, form)
+    scale_OG = torch.where(vanished_OG, 1.0, scale_OG)
     storage = {"codes": packed_bits(w_OI.shape[0], w_OI.shape[1], form.bits), "scales": bits}
     facts = {"zero_groups": int((top_OG == 0).sum()), **facts}
     return Quantized(form, codes_OI, scale_OG, None, group_size, storage, facts)

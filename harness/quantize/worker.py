@@ -21,6 +21,7 @@ from torch import Tensor
 
 from harness.errors import UserError
 from harness.quantize import grid
+from harness.quantize.factor import over_median
 from harness.quantize.formats import FORMATS
 from harness.quantize.grid import Grid
 from harness.quantize.result import Quantized, assemble
@@ -98,7 +99,9 @@ def quantize_with_tool(w_OI: Tensor, scheme: Scheme, group_size: int, stats: Inp
         "static_groups": str(scheme.act_order is ActOrder.static).lower(),
     }
     reply = worker.ask({"weight": w_OI.float(), "hessian": stats.hessian_II.float()}, options)
-    facts = {"damp": scheme.damp, "dead_inputs": int((stats.hessian_II.diagonal() == 0).sum())}
+    diagonal_I = stats.hessian_II.diagonal()
+    facts = {"damp": scheme.damp, "damp_over_median": over_median(diagonal_I, scheme.damp)}
+    facts["dead_inputs"] = int((diagonal_I == 0).sum())
     reply = {key: tensor.to(w_OI.device) for key, tensor in reply.items()}
     return _from_reply(reply, scheme, group_size).with_facts(**facts)
 

@@ -23,7 +23,7 @@ from harness.report.sensitivity import sensitivity
 from harness.report.stored import COLUMNS, WHOLE_NUMBERS
 from harness.report.stored import read_report as read_report
 from harness.report.stored import write_table as write_table
-from harness.score.measure import Measure, Results, Summary, bands
+from harness.score.measure import Measure, Results, Summary, bands, in_band
 
 NO_MEAN = "no mean over items: no interval"
 PERCENTILES = "no mean over items: percentiles over resampled documents, no test"
@@ -159,11 +159,6 @@ def as_report(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     """Rows in the columns of report.csv; whole numbers stay whole beside empty cells."""
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     return frame.astype({name: "Int64" for name in WHOLE_NUMBERS if name in frame})
-
-
-def in_band(measure: Measure, band: str) -> np.ndarray:
-    """Which items belong to a band; "" is all of them."""
-    return np.array([band in ("", own) for own in measure.bands])
 
 
 def right_or_wrong(measure: Measure) -> bool:

@@ -52,9 +52,15 @@ class ContextTask:
             self.sequences += [TokenSequence((*context, *choice), len(context)) for choice in item.choices]
 
     @property
+    def controls(self) -> frozenset[str]:
+        """Bands without any context, such as a first pass: there to compare with, and no measure of context."""
+        return frozenset(item.band for item in self.items if not item.context)
+
+    @property
     def item_documents(self) -> list[str]:
-        """The document of every item."""
-        return [item.document for item in self.items]
+        """The document of every item but controls."""
+        controls = self.controls
+        return [item.document for item in self.items if item.band not in controls]
 
     @property
     def metrics(self) -> list[str]:
@@ -66,7 +72,7 @@ class ContextTask:
     def fingerprint(self) -> str:
         """Hash of all token ids, and of what turns their scores into rows."""
         facts = [(len(item.choices), item.gold, item.document, item.band) for item in self.items]
-        return digest([[(s.tokens, s.start) for s in self.sequences], facts])
+        return digest([[(s.tokens, s.start) for s in self.sequences], facts, sorted(self.controls)])
 
     def results(self, scores: Scores) -> Results:
         """Accuracy, nll, margin and KL by item."""
@@ -82,6 +88,7 @@ class ContextTask:
             "items": [str(n) for n in range(len(self.items))],
             "documents": [item.document for item in self.items],
             "bands": [item.band for item in self.items],
+            "controls": self.controls,
             "n_tokens": tokens_N,
             "weights_N": np.ones(len(self.items)),
             "kl_AN": kl_AN,
@@ -115,7 +122,7 @@ class ContextTask:
             measure("acc", "share of items", choices.right_AN, chance),
             measure("prob", "probability", choices.prob_AN),
             measure("margin", "nats", choices.margin_AN),
-        ], [choices.calibration_error(self.item_documents, subset=self.subset, task=self.name)]
+        ], [choices.calibration_error(shared["documents"], subset=self.subset, task=self.name)]
 
 
 def context_tasks(

@@ -35,11 +35,17 @@ class Measure:
     is_text: bool = False  # running text, whose nll is also shown as perplexity
     kl_AN: np.ndarray | None = None  # mean KL(base || arm) over the item's scored tokens
     agree_AN: np.ndarray | None = None  # share of them where the arm's first choice is base's
+    controls: frozenset[str] = frozenset()  # bands to compare with: rows of their own, no part of the task's mean
 
 
 def bands(measure: Measure) -> list[str]:
-    """All items first, as "", then each band by itself."""
+    """The task first, as "", then each band by itself."""
     return ["", *sorted({band for band in measure.bands if band})]
+
+
+def in_band(measure: Measure, band: str) -> np.ndarray:
+    """Which items belong to a band; "" is the task: all but its controls."""
+    return np.array([own == band if band else own not in measure.controls for own in measure.bands])
 
 
 @dataclass
@@ -84,7 +90,7 @@ class Scorable(Protocol):
 
     @property
     def item_documents(self) -> list[str]:
-        """The document of every item."""
+        """The document of every item that the task's mean is over."""
         ...
 
     @property

@@ -112,6 +112,8 @@ def test_a_group_far_below_the_largest_weight_vanishes_in_nvfp4_and_is_counted()
     q = quantize(w_OI, scheme("nvfp4", 16))
     assert q.dequantize()[0, 16] == 0
     assert q.facts["vanished_groups"] == 1
+    w_OI[0, 0], w_OI[0, 17] = 2.0**22, 3.0  # far above what a group without a scale could be read with
+    assert quantize(w_OI, scheme("nvfp4", 16)).dequantize()[0, 16:].tolist() == [0.0] * 16
 
 
 @pytest.mark.parametrize("size", [-1, 32])

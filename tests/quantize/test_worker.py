@@ -48,7 +48,7 @@ def test_the_result_comes_back_as_codes(fake):
         assert torch.equal(q.dequantize(), plain.dequantize())
         assert torch.equal(q.codes_OI, plain.codes_OI)
         assert q.bits_per_weight == plain.bits_per_weight
-        assert q.facts["damp"] == 0.01
+        assert q.facts["damp"] == 0.01 and q.facts["damp_over_median"] > 0
 
 
 @pytest.mark.case("D15")

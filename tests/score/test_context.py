@@ -7,6 +7,7 @@ from harness.errors import UserError
 from harness.model.byte_tokenizer import byte_tokenizer
 from harness.score.context import context_tasks
 from harness.score.encode import Encoder
+from tests.runs import ran
 
 SUITE = ContextSuiteConfig(lengths=[400], documents=2)
 
@@ -54,3 +55,19 @@ def test_a_length_without_positions_may_be_left_out_and_is_said(caplog, add_bos)
 def test_when_no_length_is_left_that_is_an_error():
     with pytest.raises(UserError, match=r"lengths=\[400\]: the model has 300 positions"):
         tasks(add_bos=False, positions=300, too_long=TooLong.drop)
+
+
+def test_a_pass_without_context_is_a_row_of_its_own_and_no_part_of_the_task(tmp_path):
+    """Copying is what the second pass shows; the first would halve it and, near chance, withhold it."""
+    suite = ("eval=none", "eval.context_suite.lengths=[400]", "eval.context_suite.documents=3")
+    options = ("model=tiny", "design.noise_draws=0", "attribute.resamples=100")
+    report, items = ran(tmp_path, "+exp=int4_split", *suite, *options)
+    rows = report[report["task"] == "induction_copy_400"].fillna({"band": ""}).set_index(["arm", "metric", "band"])
+    assert set(rows["n_items"]) == {3}
+    for arm in ("base", "both"):
+        task, second, first = (rows.loc[(arm, "nll", band), "value"] for band in ("", "second_pass", "first_pass"))
+        assert task == second != first
+    kept = items.query("task == 'induction_copy_400' and metric == 'nll' and arm == 'base'")["band"]
+    assert sorted(kept) == ["first_pass"] * 3 + ["second_pass"] * 3
+    for task in tasks(add_bos=False):
+        assert task.controls == ({"first_pass"} if task.name.startswith("induction_copy") else set())
