@@ -22,6 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from harness.attribute import Effect
+from harness.attribute.shares import NO_SHARE
 from harness.attribute.verdict import CONFIRMATORY
 from harness.colours import ATTENTION, FFN, INK, INTERACTION, OTHER, PALE, SOFT
 
@@ -122,7 +123,7 @@ def _draw_shares(axes: Axes, panel: Panel, kind: str, players: Sequence[str]) ->
     parts = [panel[kind, player] for player in players]
     share, at = _numbers(parts, "share"), np.arange(len(players))
     if np.isnan(share).all():
-        axes.text(0.5, 0.5, _wrapped(parts[0].reason, 28), transform=axes.transAxes, ha="center", va="center")
+        axes.text(0.5, 0.5, _why(parts[0].reason), transform=axes.transAxes, ha="center", va="center")
         return
     axes.barh(at, share, height=0.62, color=[_colour(player) for player in players], alpha=0.55, zorder=2)
     arms = _arms(parts, "share", "share_lo", "share_hi")
@@ -239,6 +240,12 @@ def _colour(player: str) -> str:
 
 def _signed(value: float) -> str:
     return (f"{value:+.2g}" if abs(value) < 0.1 else f"{value:+.2f}").replace("-", "\N{MINUS SIGN}")
+
+
+def _why(reason: str) -> str:
+    """Why there is no share, in no more words than a small picture holds."""
+    said = reason[max(reason.find(NO_SHARE), 0) :]
+    return _wrapped(textwrap.shorten(said, 100, placeholder=" ... (all: attribution.csv)"), 28)
 
 
 def _wrapped(text: str, width: int) -> str:

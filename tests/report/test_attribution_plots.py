@@ -71,6 +71,14 @@ def test_withheld_shares_are_said_not_drawn():
     assert not figure.axes[0].patches
 
 
+def test_a_long_reason_leaves_the_panel_its_size():
+    each = [f"task_{n}: arm both (acc 0.3) passed half the way" for n in range(12)]
+    reason = f"b: without band c: near chance; no share: {'; '.join(each)}"
+    figure = shares(panels_of([replace(e, share=None, share_lo=None, share_hi=None, reason=reason) for e in blocks()]))
+    (said,) = [text for text in texts(figure) if "no share: task_0" in text]
+    assert said.endswith("(all:\nattribution.csv)") and said.count("\n") < 6 and "band c" not in said
+
+
 def test_exploratory_readings_say_so():
     figure = waterfall(panels_of([replace(e, n_documents=12) for e in blocks()]))
     assert "80 items, 12 documents, exploratory" in texts(figure)
