@@ -20,7 +20,7 @@ from harness.attribute import ArmLoss, group_losses
 from harness.attribute.reading import ALL_TASKS
 from harness.effects import scores_of
 from harness.report.tables import Sheet, as_report, loss_cells
-from harness.score.measure import Measure, Results, Scorable, digest
+from harness.score.measure import Measure, Results, Scorable, digest, of_task
 
 BY_ITEM, BY_TASK = "by item", "by task"
 
@@ -74,7 +74,7 @@ def _groups(results: Sequence[Results], work: Sequence[Scorable]) -> Iterator[Gr
 def _shared(members: Sequence[Results]) -> Iterator[list[Measure]]:
     """The measures of each metric that all have, and mean the same by."""
     for first in members[0].measures:
-        found = [measure for own in members for measure in own.measures if measure.metric == first.metric]
+        found = [of_task(measure) for own in members for measure in own.measures if measure.metric == first.metric]
         if len(found) == len(members) and len({(m.unit, m.higher_is_better) for m in found}) == 1:
             yield found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +46,22 @@ def bands(measure: Measure) -> list[str]:
 def in_band(measure: Measure, band: str) -> np.ndarray:
     """Which items belong to a band; "" is the task: all but its controls."""
     return np.array([own == band if band else own not in measure.controls for own in measure.bands])
+
+
+def of_task(measure: Measure) -> Measure:
+    """The measure without its controls."""
+    if not measure.controls:
+        return measure
+    chosen = in_band(measure, "")
+    lists = {
+        name: [value for value, kept in zip(getattr(measure, name), chosen, strict=True) if kept]
+        for name in ("items", "documents", "bands")
+    }
+    arrays = {
+        name: None if (values := getattr(measure, name)) is None else values[..., chosen]
+        for name in ("values_AN", "n_tokens", "weights_N", "kl_AN", "agree_AN")
+    }
+    return replace(measure, **lists, **arrays, controls=frozenset())
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from harness.config import AttributeConfig
@@ -58,6 +59,16 @@ def test_items_or_tasks_count_the_same():
     }
     whole = report(work, tasks)
     assert whole["n_items"].tolist() == [4, 4, 4, 4, 5, 5, 5, 5] and (whole["value"] - whole["base_value"])[1] > 0
+
+
+def test_controls_are_no_part_of_a_groups_mean():
+    plain = [results("copy", [[1, 2], [2, 4]]), results("city", [[0], [0]])]
+    mixed = results("copy", [[1, 50, 2], [2, 90, 4]])
+    (measure,) = mixed.measures
+    measure.bands, measure.controls = ["second", "first", "second"], frozenset({"first"})
+    measure.documents = ["copy 0", "copy 0", "copy 1"]
+    work = [Work(), Work()]
+    pd.testing.assert_frame_equal(report(work, [mixed, plain[1]]), report(work, plain))
 
 
 def test_tasks_are_no_sample_of_tasks():
