@@ -1,8 +1,8 @@
 """`python -m harness.cache ls|verify|prune`: what the cache folder holds, whether it is whole, and making room.
 
 Everything in it can be made again. Kinds: converted `models`, calibration `statistics`, `base` hidden states, `scores`
-of arms, `tokens` of large tasks, and `digests` of files already read. What has no note of how it was made may be the
-user's own: it is never removed.
+and `answers` of arms, `tokens` of large tasks, and `digests` of files already read. What has no note of how it was made
+may be the user's own: it is never removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from harness.entries import Entry
 from harness.files import read_object
 from harness.model.cache import MAKING, NOTE, cache_folder, damage
 
-ENTRIES = ("statistics", "base", "scores", "tokens")  # kinds whose files have notes beside them (harness.entries)
+ENTRIES = ("statistics", "base", "scores", "answers", "tokens")  # kinds with notes beside files (harness.entries)
+DATA = (".safetensors", ".jsonl")
 KINDS = ("models", *ENTRIES, "digests")
 DAY = 86_400.0
 WIDTH = 150  # columns of a table off a terminal
@@ -68,7 +69,7 @@ class Item:
             return damage(self.path, afresh)
         if self.kind not in ENTRIES:
             return []
-        entries = [Entry(path) for path in self.files if path.suffix == ".safetensors" and path.name[0] != "."]
+        entries = [Entry(path) for path in self.files if path.suffix in DATA and path.name[0] != "."]
         found = {entry.path: entry.damage(afresh) for entry in entries}
         return [f"{path} {words or 'has no note beside it'}" for path, words in found.items() if words != ""]
 

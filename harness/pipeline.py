@@ -127,7 +127,7 @@ def _measure(
     weigher = Weigher(model.sites, config.quant.indivisible)
     calibration = calibrate(config, model, draws)
     scores = scoring.scores(weigher, calibration)
-    write_answers(work, model, arms, weigher, calibration, config.engine.batch_tokens)
+    write_answers(work, model, arms, weigher, calibration, config.engine.batch_tokens, scoring.reuses)
     results = results_of(scores, work)
     seconds = time.monotonic() - begun
     calib = calib_cells(config, draws, work)

@@ -22,13 +22,12 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-import transformers
 from filelock import Timeout
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -37,14 +36,13 @@ from torch import Tensor
 from harness.calibration import Calibration
 from harness.entries import Entry, folder_of, usable
 from harness.files import key_of, to_json
-from harness.identity import code_version
+from harness.keys import arm_key, computed_by
 from harness.model.load import Model
 from harness.packs import Pack
-from harness.plan import Arm, Splice, Treatment, looks_at_inputs
+from harness.plan import Arm, Splice, Treatment
 from harness.scheme import Scheme
 from harness.stream import Scores
 from harness.weigh import Weigher
-from harness.workers import TOOLS
 
 log = logging.getLogger(__name__)
 
@@ -74,36 +72,22 @@ def reusable(arms: Sequence[Arm], calibration: Calibration | None) -> bool:
 
 def protocol(model: Model, batches: Sequence[Sequence[Pack]], head_tokens: int) -> dict[str, Any]:
     """What base's scores depend on."""
-    device = model.device
     packs = [[(p.tokens, p.position, p.branches, p.at, p.target, p.slot) for p in batch] for batch in batches]
-    return {
-        "model_sha": model.sha,
-        "batches": key_of(packs),
-        "head_tokens": head_tokens,
-        "dtype": str(model.dtype),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "attention": model.module.config._attn_implementation,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "code_version": code_version(),
-    }
+    return {"batches": key_of(packs), "head_tokens": head_tokens, **computed_by(model)}
 
 
 def kept_base(made_from: Mapping[str, Any], indivisible: str) -> Scores | None:
     """Base's scores as an earlier run left them; nothing is made, and nothing thrown away."""
-    entry = Entry(_path(made_from, [], indivisible, []))
+    entry = Entry(_path(made_from, arm_key(None, indivisible, None)))
     if entry.damage() != "":
         return None
     row = load_file(entry.path)
     return Scores(*(row[f.name].numpy()[None] for f in fields(Scores)))
 
 
-def _path(made_from: Mapping[str, Any], does: Sequence[Any], indivisible: str, tools: Sequence[Any]) -> Path:
-    """Where an arm's scores are. `does`: what it does to the model, and the tokens it calibrates on; base nothing.
-
-    `tools`: published tools that make its weights.
-    """
-    return folder_of("scores", made_from) / f"{key_of([does, indivisible, tools])}.safetensors"
+def _path(made_from: Mapping[str, Any], key: str) -> Path:
+    """Where an arm's scores are."""
+    return folder_of("scores", made_from) / f"{key}.safetensors"
 
 
 @dataclass
@@ -210,19 +194,8 @@ class Reuse:
     def _key(self, arm: Arm) -> Path:
         """The file of its scores, the same for arms that do the same."""
         if arm.key not in self._keys:
-            does = [
-                (site.name, type(recipe).__name__, asdict(recipe), self._samples(recipe, draw))
-                for site, recipe, draw in arm.key
-            ]
-            methods = {recipe.method for recipe in arm.plan.values() if isinstance(recipe, Scheme)}
-            tools = sorted(TOOLS[method].identity() for method in methods & set(TOOLS))
-            self._keys[arm.key] = _path(self.made_from, does, self.weigher.indivisible, tools)
+            self._keys[arm.key] = _path(self.made_from, arm_key(arm, self.weigher.indivisible, self.calibration))
         return self._keys[arm.key]
-
-    def _samples(self, recipe: Any, draw: int) -> str:
-        if self.calibration is None or not looks_at_inputs(recipe):
-            return ""
-        return f"{self.calibration.draws[draw].digest} {self.calibration.batch_tokens}"
 
 
 def _fact_keys(arm: Arm) -> list[tuple[str, Scheme, int]]:

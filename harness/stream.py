@@ -36,12 +36,27 @@ from harness.trunks import States, Trunk
 
 log = logging.getLogger(__name__)
 
-SMALLER = "Lower engine.batch_tokens, engine.pack_tokens or engine.head_tokens, or set model.dtype=bfloat16."
+SMALLER = "Lower engine.pack_tokens or engine.head_tokens, or set model.dtype=bfloat16."
 
 
-def _out_of_memory(error: Exception) -> bool:
+def out_of_memory(error: Exception) -> bool:
     """Whether memory ran out, of a GPU or of the machine; torch has no type of error for the latter."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def _halves(wave: list[list[Pack]], error: Exception) -> list[list[list[Pack]]]:
+    """Half as many batches at once; of a single one, half as many sequences."""
+    if len(wave) > 1:
+        log.warning("out of memory with %d batches at once: going on with half of them", len(wave))
+        return [wave[: len(wave) // 2], wave[len(wave) // 2 :]]
+    (batch,) = wave
+    if len(batch) == 1:
+        raise UserError(
+            f"Out of memory with a single sequence of {len(batch[0])} tokens ({error}). {SMALLER}"
+        ) from error
+    half = len(batch) // 2
+    log.warning("out of memory with a batch of %d sequences: going on with %d", len(batch), half)
+    return [[batch[:half]], [batch[half:]]]
 
 
 class Weighs(Protocol):
@@ -130,12 +145,9 @@ class Stream:
                     self._wave(wave, scores)
                     self.waves += 1
                 except (RuntimeError, MemoryError) as error:
-                    if not _out_of_memory(error):
+                    if not out_of_memory(error):
                         raise
-                    if len(wave) == 1:
-                        raise UserError(f"Out of memory with a single batch ({error}). {SMALLER}") from error
-                    log.warning("out of memory with %d batches at once: going on with half of them", len(wave))
-                    todo[:0] = [wave[: len(wave) // 2], wave[len(wave) // 2 :]]
+                    todo[:0] = _halves(wave, error)
         own = [slot for batch in batches for pack in batch for slot in pack.slot]
         assert np.isfinite(scores.logp_AS[:, own]).all(), "a slot was never scored"
         return scores

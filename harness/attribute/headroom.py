@@ -1,10 +1,10 @@
 """Where shares would mislead although the total is clear.
 
-Headroom is the way from base to a model that knows nothing (uniform nll, chance accuracy). Past half of it losses
-saturate: an int2 FFN alone scored worse than uniform, and the interaction came out at -73 % of the total. And a task
-that base itself hardly masters has nothing to lose, in any metric: it is left out of its subset's mean as well. So are
-the items of a band that base hardly masters, out of their task's effects: without them its loss is that of what base
-knows. A band of few documents is not judged, for base may be near chance there by bad luck.
+Headroom is the way from base to a model that knows nothing (uniform nll, chance accuracy, 0 without choices). Past half
+of it losses saturate: an int2 FFN alone scored worse than uniform, and the interaction came out at -73 % of the total.
+And a task that base itself hardly masters has nothing to lose, in any metric: it is left out of its subset's mean as
+well. So are the items of a band that base hardly masters, out of their task's effects: without them its loss is that of
+what base knows. A band of few documents is not judged, for base may be near chance there by bad luck.
 """
 
 from __future__ import annotations

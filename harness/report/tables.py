@@ -128,7 +128,7 @@ class Sheet:
     def sensitivity(self) -> pd.DataFrame:
         """sensitivity.csv: how well each metric sees each arm's loss."""
         scores = [scores_of(measure, self.arms) for measure in self.measures]
-        resampled = [(summary, self.resampled[id(summary)]) for summary in self.summaries]
+        resampled = [(summary, self.resampled[id(summary)]) for summary in self.summaries if not summary.band]
         found = sensitivity(scores, resampled, [arm.name for arm in self.arms])
         return found.loc[~found["arm"].isin([arm.name for arm in self.arms if arm.is_noise])]
 
@@ -203,6 +203,7 @@ def summarized(summary: Summary, arm: int, found: Resampled | None) -> dict[str,
     cells = {
         "subset": summary.subset,
         "task": summary.task,
+        "band": summary.band,
         "metric": summary.metric,
         "unit": summary.unit,
         "n_items": summary.n_items,

@@ -55,7 +55,16 @@ class Choices:
         """Probability of the right choices among all."""
         return self._stack([_share(logp_AC)[:, gold].sum(1) for logp_AC, gold in self._pairs()])
 
-    def calibration_error(self, documents: Sequence[str], **named: Any) -> Summary:
+    def calibration(self, documents: Sequence[str], bands: Sequence[str], **named: Any) -> list[Summary]:
+        """`ece` of all questions, then of every band by itself."""
+        summaries = [self._calibration_error(documents, **named)]
+        for band in sorted(set(bands) - {""}):
+            own = [n for n, of in enumerate(bands) if of == band]
+            part = Choices([self.logp[n] for n in own], [self.gold[n] for n in own])
+            summaries.append(part._calibration_error([documents[n] for n in own], band=band, **named))
+        return summaries
+
+    def _calibration_error(self, documents: Sequence[str], **named: Any) -> Summary:
         """`ece` by arm, with what a bootstrap of its documents needs."""
         confidence_AN = self._stack([_share(logp_AC).max(1) for logp_AC in self.logp])
         gap_AN = self.right_AN - confidence_AN

@@ -122,7 +122,7 @@ class ContextTask:
             measure("acc", "share of items", choices.right_AN, chance),
             measure("prob", "probability", choices.prob_AN),
             measure("margin", "nats", choices.margin_AN),
-        ], [choices.calibration_error(shared["documents"], subset=self.subset, task=self.name)]
+        ], choices.calibration(shared["documents"], shared["bands"], subset=self.subset, task=self.name)
 
 
 def context_tasks(

@@ -3,7 +3,9 @@
 Prompts are cut, padded on the left and stopped as lm-eval does it; what it returns is played back into the task's
 filters and metrics (harness.score.tasks). Sampling is refused: two arms would differ by luck. A greedy answer may flip
 where two tokens are all but equal, so batches are the same in every arm: of one prompt where an arm is LLM.int8, which
-would take its outlier columns from pads and neighbours as well.
+would take its outlier columns from pads and neighbours as well. Only where memory runs out are they halved.
+
+What an arm wrote for a task is kept as soon as it is there (harness.score.answers), and taken by later runs.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from harness.materialize import check_materialize, materialized
 from harness.model.load import Model
 from harness.model.outline import Outline
 from harness.plan import Arm
+from harness.score.answers import Answers
 from harness.score.measure import Scorable
 from harness.score.tasks import TaskItems
+from harness.stream import out_of_memory
 from harness.weigh import Weigher
 
 log = logging.getLogger(__name__)
@@ -66,18 +70,46 @@ def write_answers(
     weigher: Weigher,
     calibration: Calibration | None,
     batch_tokens: int,
+    keeps: bool = False,
 ) -> None:
-    """Fill `answers` of every task that writes text: a list for each arm."""
+    """Fill `answers` of every task that writes text: a list for each arm. `keeps`: in the cache folder as well."""
     tasks = writing(work)
     at_once = 1 if any(arm.is_live for arm in arms) else batch_tokens
     writers = [_writer(model, task, at_once) for task in tasks]  # here: it ties the head to the embedding
+    kept = [
+        Answers(model, task, writer.batch_size, weigher.indivisible, calibration, keeps)
+        for task, writer in zip(tasks, writers, strict=True)
+    ]
     for task in tasks:
         task.answers = []
     for arm in arms if tasks else ():
-        with materialized(model, arm, weigher, calibration):
-            for task, writer in zip(tasks, writers, strict=True):
-                task.answers.append(writer.generate_until(task.writes, disable_tqdm=True))
-                log.info("%s: arm %s wrote %d answers", task.name, arm.name, len(task.writes))
+        found = [answers.take(arm) for answers in kept]
+        if None in found:
+            with materialized(model, arm, weigher, calibration):
+                for n, texts in enumerate(found):
+                    if texts is None:
+                        found[n] = _written(writers[n], tasks[n])
+                        kept[n].keep(arm, found[n])
+                        log.info("%s: arm %s wrote %d answers", tasks[n].name, arm.name, len(found[n]))
+        for task, texts in zip(tasks, found, strict=True):
+            task.answers.append(texts)
+
+
+def _written(writer: Any, task: TaskItems) -> list[str]:
+    """What the model, as it now is, writes. With less memory than expected, fewer prompts at once from here on."""
+    while True:
+        try:
+            return writer.generate_until(task.writes, disable_tqdm=True)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            if writer.batch_size == 1:
+                raise UserError(
+                    f"{task.name}: out of memory while a single answer is written ({error}). Lower "
+                    "generation_kwargs.max_gen_toks or the number of examples, or set model.dtype=bfloat16."
+                ) from error
+            writer.batch_size_per_gpu //= 2
+            log.warning("%s: out of memory: going on with %d answers at once", task.name, writer.batch_size)
 
 
 def _writer(model: Model, task: TaskItems, batch_tokens: int) -> Any:
@@ -89,7 +121,7 @@ def _writer(model: Model, task: TaskItems, batch_tokens: int) -> Any:
     return backend(
         pretrained=model.module,
         tokenizer=encoder.tokenizer,
-        batch_size=max(1, batch_tokens // longest),
+        batch_size=max(1, min(len(task.writes), batch_tokens // longest)),
         max_length=encoder.max_length,
         add_bos_token={BosUse.auto: None, BosUse.always: True, BosUse.never: False}[encoder.bos],
     )

@@ -80,6 +80,7 @@ class Summary:
     n_items: int
     documents: Sequence[str] = ()
     weighted: Callable[[np.ndarray], np.ndarray] | None = None
+    band: str = ""  # of these items only; "" is the whole task
 
 
 @dataclass

@@ -47,6 +47,7 @@ TEMPLATE = (
     "process_results",
 )  # fmt: skip
 WRITES = "generate_until"
+FREE = ("acc", "exact_match")  # whether an answer is right that is given without choices
 
 
 @dataclass
@@ -125,7 +126,8 @@ class TaskItems:
             values["prob"] = list(np.exp(logp_AN))
         measures, summaries = self._sort_out(values, kl_AN, agree_AN, tokens_N)
         if choices:
-            summaries.append(choices.calibration_error(self.item_documents, subset=self.subset, task=self.name))
+            bands = [question.band for question in self.questions]
+            summaries += choices.calibration(self.item_documents, bands, subset=self.subset, task=self.name)
         return Results(
             measures,
             summaries,
@@ -221,7 +223,10 @@ class TaskItems:
     def _worst(self, metric: str) -> float:
         if metric == "nll":
             return float(np.log(self.vocab_size))
-        if metric in ("acc", "acc_norm") and all(q.gold for q in self.questions):
+        name = metric.split(",")[0]
+        if name in FREE and self.task.OUTPUT_TYPE in ("loglikelihood", WRITES):
+            return 0.0  # an answer that nothing suggests is not right by chance
+        if name in ("acc", "acc_norm") and all(q.gold for q in self.questions):
             # Of the choices, not of the requests: mutual information asks for each choice twice.
             return float(np.mean([len(set(q.gold)) / len(self.task.doc_to_choice(q.doc)) for q in self.questions]))
         return float("nan")

@@ -42,9 +42,14 @@ def by_hand(confidence, right):
     return total
 
 
+def ece_of(choices, documents):
+    (whole,) = choices.calibration(documents, [""] * len(documents), subset="s", task="t")
+    return whole
+
+
 def test_calibration_error_is_what_bins_say():
     choices = made(np.random.default_rng(0))
-    ece = choices.calibration_error([str(n) for n in range(60)], subset="s", task="t")
+    ece = ece_of(choices, [str(n) for n in range(60)])
     share = [np.exp(own - own.max(1, keepdims=True)) for own in choices.logp]
     confidence = np.stack([(own / own.sum(1, keepdims=True)).max(1) for own in share], axis=1)
     for arm in range(3):
@@ -56,8 +61,8 @@ def test_weights_count_items_as_often_as_they_are_drawn():
     choices = made(np.random.default_rng(1), items=20)
     drawn = np.array([0, 0, 0, 3, 5, 5, 19, 7] * 2 + [1, 2, 3, 4])
     again = Choices([choices.logp[n] for n in drawn], [choices.gold[n] for n in drawn])
-    whole = choices.calibration_error(["d"] * 20, subset="s", task="t")
-    repeated = again.calibration_error(["d"] * 20, subset="s", task="t")
+    whole = ece_of(choices, ["d"] * 20)
+    repeated = ece_of(again, ["d"] * 20)
     assert whole.weighted is not None
     np.testing.assert_allclose(
         whole.weighted(np.bincount(drawn, minlength=20)[None].astype(float))[0], repeated.value_A
@@ -70,8 +75,18 @@ def test_a_calibrated_model_has_a_small_error_and_a_sure_one_a_large():
     gold = (rng.random(4000) > p).astype(int)
     honest = [np.log([[value, 1 - value]]) for value in p]
     boastful = [np.log([[0.99, 0.01]])] * 4000
-    errors = [
-        Choices(logp, [[g] for g in gold]).calibration_error(["d"] * 4000, subset="s", task="t").value_A[0]
-        for logp in (honest, boastful)
-    ]
+    errors = [ece_of(Choices(logp, [[g] for g in gold]), ["d"] * 4000).value_A[0] for logp in (honest, boastful)]
     assert errors[0] < 0.03 and errors[1] == pytest.approx(0.24, abs=0.03)
+
+
+def test_every_band_has_a_calibration_error_of_its_own():
+    choices = made(np.random.default_rng(3), items=40)
+    bands, documents = ["large", "small", "", "large"] * 10, [str(n) for n in range(40)]
+    whole, *parts = choices.calibration(documents, bands, subset="s", task="t")
+    assert [whole.band, *(part.band for part in parts)] == ["", "large", "small"]
+    assert np.array_equal(whole.value_A, ece_of(choices, documents).value_A)
+    for part in parts:
+        own = [n for n in range(40) if bands[n] == part.band]
+        alone = Choices([choices.logp[n] for n in own], [choices.gold[n] for n in own])
+        assert np.array_equal(part.value_A, ece_of(alone, ["d"] * len(own)).value_A)
+        assert list(part.documents) == [documents[n] for n in own] and part.n_items == len(own)

@@ -17,6 +17,7 @@ from harness.pipeline import all_arms, run
 from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.report.tables import read_report
+from harness.score import generate
 from harness.score.gather import find, gather
 from harness.score.generate import check_writing, write_answers
 from harness.weigh import Weigher
@@ -187,3 +188,55 @@ def test_a_model_that_does_not_fit_as_a_whole_is_told_before_anything_is_scored(
     work = gather(find(config.eval, tmp_path), config.eval, model)
     with pytest.raises(UserError, match=r"need all layers at once: .* Leave such tasks out"):
         check_writing(work, model, [base_arm()], config.calib)
+
+
+def test_what_an_arm_wrote_is_kept_at_once_and_taken_by_later_runs(tmp_path, asked, monkeypatch):
+    """A run that stops while the third arm writes has lost nothing of the first two."""
+    spec, _, _ = asked
+    config = composed(*SPLIT, f"eval.general=[{spec}]")
+    first, written = [], []
+    own = generate._written
+
+    def counted(writer, task):
+        written.append(task.name)
+        if len(written) == stop_at:
+            raise KeyboardInterrupt
+        return own(writer, task)
+
+    monkeypatch.setattr(generate, "_written", counted)
+    stop_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path)
+    stop_at, written = 0, []
+    folder = run(config, tmp_path).folder
+    assert len(written) == 3  # of five arms; noise writes as well
+    first = pd.read_parquet(folder / "items.parquet")
+    written = []
+    again = run(composed(*SPLIT, f"eval.general=[{spec}]", "harness.force=true"), tmp_path).folder
+    assert len(written) == 5
+    pd.testing.assert_frame_equal(first, pd.read_parquet(again / "items.parquet"))
+
+
+@pytest.mark.case("F14")
+def test_out_of_memory_while_writing_halves_the_batch_for_all_that_follows(tmp_path, asked, monkeypatch, caplog):
+    spec, _, _ = asked
+    model = Model.from_module(open_model(composed("model=tiny").model).module, byte_tokenizer())
+    config = composed(*SPLIT, f"eval.general=[{spec}]").eval
+    (task,) = gather(find(config, tmp_path), config, model)
+    write_answers([task], model, [base_arm()], Weigher(model.sites), None, 2048)
+    want, own, sizes = task.answers, HFLM._model_generate, []
+
+    def raises_above_two(self, context, *args, **kwargs):
+        sizes.append(len(context))
+        if len(context) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return own(self, context, *args, **kwargs)
+
+    monkeypatch.setattr(HFLM, "_model_generate", raises_above_two)
+    most = 2
+    write_answers([task], model, [base_arm(), base_arm()], Weigher(model.sites), None, 2048)
+    assert task.answers == [want[0], want[0]]
+    assert sizes == [4, 2, 2, 2, 2] and "going on with 2 answers at once" in caplog.text
+    most = 0
+    with pytest.raises(UserError, match=r"a single answer is written .*max_gen_toks"):
+        write_answers([task], model, [base_arm()], Weigher(model.sites), None, 2048)

@@ -247,6 +247,19 @@ def test_chance_counts_choices_however_often_they_are_asked(tmp_path, module):
     assert acc.worst == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("form", ["last_word", "writes"])
+def test_an_answer_given_without_choices_is_never_right_by_chance(tmp_path, module, form):
+    """So a task of which base knows nothing is known for one, and left out of attribution."""
+    writes = {"output_type": "generate_until", "generation_kwargs": {"until": ["."], "max_gen_toks": 4}}
+    changes = TASKS["last_word"] if form == "last_word" else {**writes, "metric_list": [{"metric": "exact_match"}]}
+    config = settings(write_task(tmp_path, form, **changes))
+    (task,) = gather(find(config, tmp_path), config, Model.from_module(module, byte_tokenizer()))
+    task.answers = [["text"] * len(task.questions)]
+    measures = {m.metric: m for m in task.results(made_up(task, 1)).measures}
+    assert measures["acc" if form == "last_word" else "exact_match"].worst == 0
+    assert np.isnan(measures["prob"].worst)
+
+
 def test_items_documents_and_bands_come_from_the_rows(choices):
     _, _, measures = choices
     for measure in measures.values():
