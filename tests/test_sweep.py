@@ -6,8 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import httpx2
 import pytest
 import torch
+from huggingface_hub.errors import GatedRepoError
 from omegaconf import OmegaConf
 
 from harness import app, pipeline
@@ -16,6 +18,7 @@ from harness.config import Isolate
 from harness.errors import UserError
 from harness.files import RunFolder
 from harness.jobs import Job
+from harness.model import hub
 from harness.report.stored import read_report
 from harness.sweep import Sweep, sweep_folder
 
@@ -136,6 +139,19 @@ def test_what_is_wrong_with_one_jobs_settings_is_that_jobs_failure(tmp_path, har
     assert status == 1 and "job 1 failed: quant.ffn.group_size=7: group_size does not divide in_features" in said
     (failed,) = tmp_path.glob("outputs/int4_ffn_only/failed/*/failed.json")
     assert "does not divide" in json.loads(failed.read_text(encoding="utf-8"))["reason"]
+    assert len(done(tmp_path)) == 1
+
+
+@pytest.mark.case("F23")
+def test_a_model_that_the_hub_refuses_is_its_own_jobs_failure(tmp_path, harness, monkeypatch):
+    def refuse(*args, **kwargs):
+        response = httpx2.Response(403, request=httpx2.Request("GET", "https://hub"))
+        raise GatedRepoError("Access denied", response=response)
+
+    monkeypatch.setattr(hub, "snapshot_download", refuse)
+    status, said = harness(*SWEEP, "model=llama32_1b,tiny")
+    assert status == 1 and "sweep of 2 jobs: 1 failed, 1 done" in said
+    assert "job 1 failed: model=llama32_1b: " in said and "HF_TOKEN" in said
     assert len(done(tmp_path)) == 1
 
 

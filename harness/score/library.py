@@ -70,6 +70,9 @@ def _check_limits(config: EvalConfig, tasks: Sequence[Any]) -> None:
             raise UserError(f"eval.task_options.{name}.limit={options.limit}: the task has {sizes[name]} questions.")
     if config.limit and sizes and config.limit > (largest := max(sizes.values())):
         raise UserError(f"eval.limit={config.limit}: no task has so many questions; the largest has {largest}.")
+    whole = [f"{name} ({size})" for name, size in sizes.items() if config.limit and size < config.limit]
+    if whole:
+        log.info("eval.limit=%d: scored whole, as they have fewer questions: %s", config.limit, ", ".join(whole))
 
 
 def build_tasks(tasks: Sequence[Found], config: EvalConfig, encoder: Encoder, vocab_size: int) -> list[TaskItems]:

@@ -95,9 +95,13 @@ def test_order_does_not_depend_on_where_or_when_a_run_was_made(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"protocol": {"window": 2048, "stride": 0}}, r"protocol\.window \(384 and 2048\)"),
+        pytest.param(
+            {"protocol": {"window": 2048, "stride": 0}},
+            r"protocol\.window \(384 and 2048\)",
+            marks=pytest.mark.case("F12"),
+        ),
         ({"data_hash": "other"}, r"data_hash \(da7a and other\)"),
-        ({"template_hash": None}, r"template_hash \(7e3 and none\)"),
+        pytest.param({"template_hash": None}, r"template_hash \(7e3 and none\)", marks=pytest.mark.case("F7")),
     ],
 )
 def test_runs_scored_otherwise_are_not_compared_and_the_field_is_named(tmp_path, cells, words):

@@ -112,6 +112,18 @@ def test_a_loading_script_is_refused_and_local_files_are_offered(tmp_path):
         find_tasks(EvalConfig(general=[spec]), tmp_path)
 
 
+@pytest.mark.case("F19")
+def test_offline_a_task_of_the_hub_is_refused_and_one_of_local_files_works(tmp_path, monkeypatch):
+    for switch in ("datasets.config.HF_HUB_OFFLINE", "huggingface_hub.constants.HF_HUB_OFFLINE"):
+        monkeypatch.setattr(switch, True)
+    remote = write_task(tmp_path, "remote", dataset_path="owner/no-such-data", dataset_kwargs=None)
+    with pytest.raises(
+        UserError, match=r"task remote\.yaml cannot be loaded(.|\n)*owner/no-such-data(.|\n)*local file"
+    ):
+        find_tasks(EvalConfig(general=[remote]), tmp_path)
+    assert len(built(EvalConfig(general=[write_task(tmp_path, "local")]), tmp_path)) == 1
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -254,9 +266,11 @@ def test_a_limit_that_limits_nothing_is_refused(tmp_path, config, words):
         find_tasks(EvalConfig(general=specs, **config), tmp_path)
 
 
-def test_a_limit_for_all_tasks_is_for_those_that_have_more(tmp_path):
+def test_a_limit_for_all_tasks_is_for_those_that_have_more_and_the_others_are_named(tmp_path, caplog):
     specs = [write_task(tmp_path, "a"), write_task(tmp_path, "b", ROWS[:3])]
-    assert [len(task.questions) for task in built(EvalConfig(general=specs, limit=4), tmp_path)] == [4, 3]
+    with caplog.at_level("INFO"):
+        assert [len(task.questions) for task in built(EvalConfig(general=specs, limit=4), tmp_path)] == [4, 3]
+    assert "eval.limit=4: scored whole, as they have fewer questions: b (3)" in caplog.text
 
 
 @pytest.mark.case("H14")
