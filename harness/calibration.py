@@ -81,7 +81,7 @@ class Calibration:
             "samples": self.draws[draw].digest,
             "batch_tokens": self.batch_tokens,
             "dtype": str(self.model.dtype),
-            "device": self.model.device.type,
+            "device": self.model.device_name,
             "attention": self.model.module.config._attn_implementation,
             "code_version": maker_version("statistics"),
         }

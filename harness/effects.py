@@ -124,9 +124,8 @@ def resolves(
         found += own
         for metric in dict.fromkeys(one.metric for one in own):
             same = [one for one in own if one.metric == metric]
-            names = {one.task for one in same}
-            labels = {label for n in tasks if work[n].name in names for label in work[n].item_documents}
-            found += [over_tasks(same, len(labels), level)] if len(same) > 1 else []
+            documents = {work[n].name: set(work[n].item_documents) for n in tasks}
+            found += [over_tasks(same, [documents[one.task] for one in same], level)] if len(same) > 1 else []
     return found
 
 

@@ -19,11 +19,10 @@ from harness.workers import TOOLS
 
 def computed_by(model: Model) -> dict[str, Any]:
     """What all that a model says depends on, whatever it is asked."""
-    device = model.device
     return {
         "model_sha": model.sha,
         "dtype": str(model.dtype),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "device": model.device_name,
         "attention": model.module.config._attn_implementation,
         "torch": torch.__version__,
         "transformers": transformers.__version__,

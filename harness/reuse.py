@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -101,6 +101,7 @@ class Reuse:
     slots: int
     most_bytes: float  # base's hidden states are kept up to this size
     run: Pass
+    keeps: Callable[[], bool]  # whether what was made is what the same batches give again, and may be kept
     _found: dict[Path, Row] = field(default_factory=dict, init=False)
     _keys: dict[Treatment, Path] = field(default_factory=dict, init=False)
 
@@ -162,7 +163,8 @@ class Reuse:
                 return load_file(entry.path)["hidden_SD"]
             final_SD = torch.empty(self.slots, self.model.hidden_size, dtype=self.model.dtype)
             self._keep([base], self.run([base], calibration, final_SD=final_SD))
-            entry.write(lambda path: save_file({"hidden_SD": final_SD}, path))
+            if self.keeps():
+                entry.write(lambda path: save_file({"hidden_SD": final_SD}, path))
             return final_SD
 
     def _take(self, arms: Sequence[Arm]) -> None:
@@ -181,6 +183,8 @@ class Reuse:
         for a, arm in enumerate(arms):
             row = {f.name: getattr(scores, f.name)[a] for f in fields(Scores)}
             self._found[self._key(arm)] = row
+            if not self.keeps():
+                continue
             facts = to_json([self.weigher.facts[key] for key in _fact_keys(arm)])
             tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in row.items()}
             self._entry(arm).write(lambda path, t=tensors, f=facts: save_file(t, path, {"facts": f}))

@@ -44,7 +44,7 @@ class Scoring:
     def kept_results(self) -> list[Results | None]:
         """Of each task, base's results from kept scores; none where there are none, or they are not to be taken.
 
-        A task that writes text has none: what base wrote is not kept.
+        A task that writes text has none: what base wrote lies elsewhere (harness.score.answers).
         """
         if not self.reuses or not (cache_folder() / "scores").is_dir():
             return []
@@ -63,6 +63,8 @@ class Scoring:
         log.info("%d arms, %d sequences; %d tokens instead of %d", len(arms), len(self.sequences), computed, plain)
         own = ranks.dealt(self.cut)
 
+        halved: list[bool] = []
+
         def one_pass(arms: Sequence[Arm], calibration: Calibration | None, **states: Tensor | None) -> Scores:
             *trunks, ends = trunk_counts(arms, len(model.layers) + 1)  # the head may split them once more
             tokens = sum(len(batch) * max(map(len, batch)) for batch in own)
@@ -70,12 +72,18 @@ class Scoring:
             amount = tokens * sum(trunks) + head_cost(model) * places * ends
             with progress(round(amount), "scoring") as advance:
                 stream = Stream(model, arms, weigher, engine, calibration, advance, **states)
-                return ranks.gathered(lambda: stream.score(own, total))
+                found = ranks.gathered(lambda: stream.score(own, total))
+                halved.append(stream.halved)
+                return found
 
         if not self.reuses or not reusable(arms, calibration):
             return one_pass(arms, calibration)
         most_bytes = self.config.harness.reuse_gib * 2**30
-        return Reuse(model, weigher, calibration, self.made_from, total, most_bytes, one_pass).score(arms)
+
+        def keeps() -> bool:
+            return not any(halved)
+
+        return Reuse(model, weigher, calibration, self.made_from, total, most_bytes, one_pass, keeps).score(arms)
 
 
 def cut_batches(

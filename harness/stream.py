@@ -45,17 +45,15 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def _halves(wave: list[list[Pack]], error: Exception) -> list[list[list[Pack]]]:
-    """Half as many batches at once; of a single one, half as many sequences."""
+    """Half as many batches at once; of a single one, half as many packs."""
     if len(wave) > 1:
         log.warning("out of memory with %d batches at once: going on with half of them", len(wave))
         return [wave[: len(wave) // 2], wave[len(wave) // 2 :]]
     (batch,) = wave
     if len(batch) == 1:
-        raise UserError(
-            f"Out of memory with a single sequence of {len(batch[0])} tokens ({error}). {SMALLER}"
-        ) from error
+        raise UserError(f"Out of memory with a single pack of {len(batch[0])} tokens ({error}). {SMALLER}") from error
     half = len(batch) // 2
-    log.warning("out of memory with a batch of %d sequences: going on with %d", len(batch), half)
+    log.warning("out of memory with a batch of %d packs: going on with %d", len(batch), half)
     return [[batch[:half]], [batch[half:]]]
 
 
@@ -132,6 +130,7 @@ class Stream:
     base_SD: Tensor | None = None
     final_SD: Tensor | None = None  # to be filled
     waves: int = field(default=0, init=False)
+    halved: bool = field(default=False, init=False)  # a batch was: its scores may be a rounding apart from the whole's
     _stats: dict[int, Any] = field(default_factory=dict, init=False)  # of the layer at hand, from float inputs
 
     def score(self, batches: Sequence[list[Pack]], slots: int) -> Scores:
@@ -147,6 +146,7 @@ class Stream:
                 except (RuntimeError, MemoryError) as error:
                     if not out_of_memory(error):
                         raise
+                    self.halved |= len(wave) == 1
                     todo[:0] = _halves(wave, error)
         own = [slot for batch in batches for pack in batch for slot in pack.slot]
         assert np.isfinite(scores.logp_AS[:, own]).all(), "a slot was never scored"

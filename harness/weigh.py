@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from harness.expert_inputs import nothing_known, too_few
 from harness.live import Linear, cast_forward, int8_forward
 from harness.model.sites import Site, read_site
-from harness.plan import Arm, Cast, Noise, Recipe, Splice, Treatment, computes
+from harness.plan import Arm, Cast, Noise, Recipe, Splice, Treatment, computes, looks_at_inputs
 from harness.quantize import Factor, InputStats, Quantized, factor_key, factorize, pair_scale, quantize
 from harness.quantize.llm_int8 import int8_weight
 from harness.scheme import Indivisible, Method, Scheme
@@ -53,13 +53,15 @@ class Weigher:
         """The dequantized weights [O, I] of a treatment, in the type of the stored ones. `stats`: by draw.
 
         What was made is kept while the same layer is asked for again: `both` uses what `ffn` and `attention` made.
+        Methods that look at no inputs are told of none, so that their sites are described alike beside any other arm.
         """
         if treatment and treatment[0][0].layer != self._layer:
             self._layer, self._kept = treatment[0][0].layer, {}
         return {
-            site: self._weight(site, recipe, draw, layer, (stats or {}).get(draw, {}))
+            site: self._weight(site, recipe, draw, layer, seen if looks_at_inputs(recipe) else {})
             for site, recipe, draw in treatment
             if not computes(recipe)
+            for seen in [(stats or {}).get(draw, {})]
         }
 
     def forwards(self, treatment: Treatment, layer: nn.Module) -> dict[Site, Linear]:

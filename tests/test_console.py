@@ -79,7 +79,9 @@ def resolutions(tasks=2):
         task = f"qh_country_currency_{n}"
         metrics = ("acc", "acc_norm", "exact_match", "nll", "kl", "margin")
         found += [resolution("knowledge", task, m, at, 0.95, base_N=base if m == "acc" else None) for m in metrics]
-    return [*found, over_tasks([one for one in found if one.metric == "nll"], 30 + 60 * tasks, 0.95)]
+    same = [one for one in found if one.metric == "nll"]
+    documents = [{f"{n} {at}" for at in range(one.n_documents)} for n, one in enumerate(same)]
+    return [*found, over_tasks(same, documents, 0.95)]
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
+import torch
 
 from harness.attribute.power import resolution
 from harness.model.cache import cache_folder
@@ -161,7 +162,7 @@ def test_arms_with_statistics_of_their_own_are_never_shared(tmp_path, passes, ch
 def test_scores_of_another_version_of_a_library_are_not_taken(tmp_path, passes, monkeypatch, library):
     tables(tmp_path / "one", *SPLIT)
     passes.clear()
-    monkeypatch.setattr(f"harness.reuse.{library}.__version__", "0.0")
+    monkeypatch.setattr(f"harness.keys.{library}.__version__", "0.0")
     tables(tmp_path / "two", *SPLIT)
     assert passes == FIRST
 
@@ -175,7 +176,7 @@ def test_arms_of_a_tool_are_those_of_its_environment(monkeypatch):
     keys = []
     for version in ("0.7.1", "0.7.1", "0.8.0"):
         monkeypatch.setattr(Tool, "identity", lambda self, version=version: f"/bin/python, auto_gptq {version}")
-        reuse = Reuse(model, Weigher(), None, {}, 0, 0.0, lambda *args, **states: pytest.fail("nothing is run"))
+        reuse = Reuse(model, Weigher(), None, {}, 0, 0.0, lambda *args, **states: pytest.fail("nothing is run"), bool)
         keys.append([reuse._key(arm) for arm in arms])
     assert keys[0] == keys[1]
     assert keys[0][0] != keys[2][0] and keys[0][1] == keys[2][1]
@@ -251,3 +252,18 @@ def test_two_runs_at_once_make_every_arm_once(tmp_path, passes, monkeypatch):
     again = [tables(tmp_path / "again", *GPTQ, f"quant.ffn.group_size={size}", "harness.reuse=false") for size in sizes]
     for size, fresh in zip(sizes, again, strict=True):
         assert_same(tables(tmp_path / f"g{size}", *GPTQ, f"quant.ffn.group_size={size}"), fresh)
+
+
+@pytest.mark.case("F14")
+def test_scores_of_halved_batches_are_not_left_for_runs_that_need_not_halve(tmp_path, monkeypatch):
+    """They are those of whole batches but for rounding, and what is taken equals what would be computed to the bit."""
+    own = Stream._wave
+
+    def raises_above(self, wave, scores):
+        if sum(len(batch) for batch in wave) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        own(self, wave, scores)
+
+    monkeypatch.setattr(Stream, "_wave", raises_above)
+    run(composed(*QUESTIONS), tmp_path)
+    assert [path for kind in ("scores", "base") for path in (cache_folder() / kind).rglob("*.safetensors")] == []

@@ -199,11 +199,11 @@ def test_out_of_memory_halves_the_wave_and_goes_on(monkeypatch, caplog, error):
 
 
 @pytest.mark.case("F14")
-def test_a_batch_too_large_is_halved_by_sequences_each_anew(monkeypatch, caplog):
+def test_a_batch_too_large_is_halved_by_packs_each_anew(monkeypatch, caplog):
     """Of every batch what fits is found by itself, so a long one costs the short ones nothing."""
     module, given = tiny(), sequences(np.random.default_rng(4))
     whole, _ = stream_scores(module, [base_arm()], given)
-    own, most = Stream._wave, max(len(s.tokens) for s in given) + 3
+    own, most = Stream._wave, 85  # the longest pack has 47
 
     def raises_above(self, wave, scores):
         if sum(len(batch) * max(map(len, batch)) for batch in wave) > most:
@@ -215,17 +215,17 @@ def test_a_batch_too_large_is_halved_by_sequences_each_anew(monkeypatch, caplog)
     monkeypatch.setattr(Stream, "_wave", raises_above)
     halved, _ = stream_scores(module, [base_arm()], given)
     np.testing.assert_allclose(whole.logp_AS, halved.logp_AS, atol=1e-5)
-    assert re.search(r"a batch of \d+ sequences: going on with \d+", caplog.text)
+    assert re.search(r"a batch of \d+ packs: going on with \d+", caplog.text)
     assert len({len(wave) for wave in done}) > 1
 
 
 @pytest.mark.case("F14")
-def test_a_single_sequence_too_long_is_told_with_a_way_out(monkeypatch):
+def test_a_single_pack_too_long_is_told_with_a_way_out(monkeypatch):
     def raises(self, wave, scores):
         raise OUT_OF_MEMORY[0]
 
     monkeypatch.setattr(Stream, "_wave", raises)
-    told = r"single sequence of \d+ tokens \(CUDA out of memory\). Lower engine.pack_tokens"
+    told = r"single pack of \d+ tokens \(CUDA out of memory\). Lower engine.pack_tokens"
     with pytest.raises(UserError, match=told):
         stream_scores(tiny(), [base_arm()], sequences(np.random.default_rng(4)))
 

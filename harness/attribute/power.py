@@ -17,7 +17,7 @@ interaction, or the FFN's part less the attention's; its spread and size are pri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -114,24 +114,35 @@ def resolution(
     return Resolution(subset, task, metric, items, documents, smallest, prior.typical, source, stderr, freedom)
 
 
-def over_tasks(tasks: Sequence[Resolution], documents: int, level: float) -> Resolution:
-    """What the mean over a subset's tasks resolves in one metric, each task counted once. `documents`: different ones.
+def over_tasks(tasks: Sequence[Resolution], documents: Sequence[Collection[str]], level: float) -> Resolution:
+    """What the mean over a subset's tasks resolves in one metric, each task counted once. `documents`: of each task.
 
-    Tasks that share documents may err alike: their errors are then added as if they always did. Degrees of freedom:
-    Satterthwaite (Biometrics 2, 1946).
+    Tasks that share documents may err alike: their errors are then added as if they always did. Those of tasks without
+    a document in common are independent. Degrees of freedom: Satterthwaite (Biometrics 2, 1946).
     """
     stderr_K = np.array([one.stderr for one in tasks]) / len(tasks)
-    apart = documents == sum(one.n_documents for one in tasks)
-    stderr = float(np.sqrt((stderr_K**2).sum()) if apart else stderr_K.sum())
+    stderr = float(np.sqrt(sum(stderr_K[alike].sum() ** 2 for alike in _sharing(documents))))
     freedom = (stderr_K**2).sum() ** 2 / (stderr_K**4 / np.array([one.freedom for one in tasks])).sum()
     return replace(
         tasks[0],
         task=ALL_TASKS,
         n_items=sum(one.n_items for one in tasks),
-        n_documents=documents,
+        n_documents=len(set().union(*documents)),
         smallest=smallest_loss(stderr, float(freedom), level),
         typical=float(np.mean([one.typical for one in tasks])),
         source=BASE_SCORES if all(one.source == BASE_SCORES for one in tasks) else PRIOR,
         stderr=stderr,
         freedom=float(freedom),
     )
+
+
+def _sharing(documents: Sequence[Collection[str]]) -> list[list[int]]:
+    """Indices of tasks in groups: within a group each shares documents with another one, between groups none does."""
+    groups: list[tuple[list[int], set[str]]] = []
+    for n, own in enumerate(documents):
+        tasks, labels = [n], set(own)
+        for group in [group for group in groups if not labels.isdisjoint(group[1])]:
+            groups.remove(group)
+            tasks, labels = group[0] + tasks, group[1] | labels
+        groups.append((tasks, labels))
+    return [tasks for tasks, _ in groups]

@@ -74,7 +74,7 @@ def passkey(encode: Encode, rng: random.Random, length: int, index: int) -> list
     needle = (depth, f"The pass key is {keys[0]}. Remember it.")
     text = hide(encode, rng, [needle], length - _longest(encode, [question], keys))
     tokens = _cut(encode, f"{text} {question}", keys, _order(rng))
-    return [ContextItem("passkey", *tokens, f"passkey-{index}", _band(depth), length)]
+    return [ContextItem("passkey", *tokens, f"passkey-{length}-{index}", _band(depth), length)]
 
 
 def key_value(encode: Encode, rng: random.Random, length: int, index: int) -> list[ContextItem]:
@@ -90,13 +90,13 @@ def key_value(encode: Encode, rng: random.Random, length: int, index: int) -> li
     text = " ".join([*pairs[:n_pairs], f"{keys[asked]}:"])
     others = sorted(set(values[:n_pairs]) - {values[asked]})
     tokens = _cut(encode, text, [values[asked], *rng.sample(others, N_CHOICES - 1)], _order(rng))
-    return [ContextItem("key_value", *tokens, f"key_value-{index}", _band(depth), length)]
+    return [ContextItem("key_value", *tokens, f"key_value-{length}-{index}", _band(depth), length)]
 
 
 def induction_copy(encode: Encode, rng: random.Random, length: int, index: int) -> list[ContextItem]:
     """Half of `length` random tokens, scored without a context and after themselves."""
     tokens = tuple(rng.choices(_common_tokens(encode), k=length // 2))
-    document = f"induction_copy-{index}"
+    document = f"induction_copy-{length}-{index}"
     return [
         ContextItem("induction_copy", (), (tokens,), 0, document, "first_pass", length),
         ContextItem("induction_copy", tokens, (tokens,), 0, document, "second_pass", length),
@@ -113,9 +113,9 @@ def two_hop(encode: Encode, rng: random.Random, length: int, index: int) -> list
     questions = {"two_hop": f"The teacher of {pupils[0]} lives in", "one_hop": f"{teachers[0]} lives in"}
     needles = [(rng.random(), step) for step in steps]
     text = hide(encode, rng, needles, length - _longest(encode, questions.values(), homes))
-    order = _order(rng)
+    order, document = _order(rng), f"two_hop-{length}-{index}"
     return [
-        ContextItem("two_hop", *_cut(encode, f"{text} {question}", homes, order), f"two_hop-{index}", band, length)
+        ContextItem("two_hop", *_cut(encode, f"{text} {question}", homes, order), document, band, length)
         for band, question in questions.items()
     ]
 

@@ -47,6 +47,11 @@ class Outline:
         return 0
 
     @property
+    def device_name(self) -> str:
+        """What kind of machine computes: of GPUs which one, as another one rounds in other places."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+
+    @property
     def config(self) -> Any:
         """The model's own config."""
         return self.module.config

@@ -51,6 +51,13 @@ class Encoder:
         bos = self.tokenizer.bos_token_id
         return (bos,) if bos is not None and self.encode("a")[:1] == [bos] else ()
 
+    @property
+    def bos_text(self) -> str:
+        """What to write before a prompt for a program that only asks the tokenizer for a BOS: one, if it adds none."""
+        bos = self.tokenizer.bos_token_id
+        adds = self.tokenizer("a", verbose=False)["input_ids"][:1] == [bos]
+        return self.tokenizer.bos_token if self.bos == BosUse.always and not adds else ""
+
     def encode(self, text: str) -> list[int]:
         """Token ids, with one BOS or none."""
         bos = self.tokenizer.bos_token_id

@@ -3,7 +3,7 @@
 Prompts are cut, padded on the left and stopped as lm-eval does it; what it returns is played back into the task's
 filters and metrics (harness.score.tasks). Sampling is refused: two arms would differ by luck. A greedy answer may flip
 where two tokens are all but equal, so batches are the same in every arm: of one prompt where an arm is LLM.int8, which
-would take its outlier columns from pads and neighbours as well. Only where memory runs out are they halved.
+would take its outlier columns from pads and neighbours as well. Where memory runs out they are halved, for all arms.
 
 What an arm wrote for a task is kept as soon as it is there (harness.score.answers), and taken by later runs.
 """
@@ -11,7 +11,10 @@ What an arm wrote for a task is kept as soon as it is there (harness.score.answe
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lm_eval.models.huggingface import HFLM
@@ -75,56 +78,87 @@ def write_answers(
     """Fill `answers` of every task that writes text: a list for each arm. `keeps`: in the cache folder as well."""
     tasks = writing(work)
     at_once = 1 if any(arm.is_live for arm in arms) else batch_tokens
-    writers = [_writer(model, task, at_once) for task in tasks]  # here: it ties the head to the embedding
-    kept = [
-        Answers(model, task, writer.batch_size, weigher.indivisible, calibration, keeps)
-        for task, writer in zip(tasks, writers, strict=True)
-    ]
-    for task in tasks:
-        task.answers = []
-    for arm in arms if tasks else ():
-        found = [answers.take(arm) for answers in kept]
-        if None in found:
-            with materialized(model, arm, weigher, calibration):
-                for n, texts in enumerate(found):
-                    if texts is None:
-                        found[n] = _written(writers[n], tasks[n])
-                        kept[n].keep(arm, found[n])
-                        log.info("%s: arm %s wrote %d answers", tasks[n].name, arm.name, len(found[n]))
-        for task, texts in zip(tasks, found, strict=True):
-            task.answers.append(texts)
-
-
-def _written(writer: Any, task: TaskItems) -> list[str]:
-    """What the model, as it now is, writes. With less memory than expected, fewer prompts at once from here on."""
-    while True:
+    writers = [_Writer(model, task, at_once) for task in tasks]  # here: it ties the head to the embedding
+    while tasks:
+        kept = [Answers(model, w.task, w.at_once, weigher.indivisible, calibration, keeps) for w in writers]
         try:
-            return writer.generate_until(task.writes, disable_tqdm=True)
+            texts = [
+                _texts(arm, writers, kept, partial(materialized, model, arm, weigher, calibration)) for arm in arms
+            ]
+        except _HalvedError as error:
+            log.warning("%s", error)  # and all arms again: their batches are to be the same
+            continue
+        for task, own in zip(tasks, zip(*texts, strict=True), strict=True):
+            task.answers = list(own)
+        return
+
+
+def _texts(
+    arm: Arm, writers: Sequence[_Writer], kept: Sequence[Answers], made: Callable[[], AbstractContextManager[Any]]
+) -> list[list[str]]:
+    """What an arm writes, task by task; it is made only where that is not known."""
+    found = [answers.take(arm) for answers in kept]
+    with ExitStack() as stack:
+        if None in found:
+            stack.enter_context(made())
+        for n, writer in enumerate(writers):
+            if found[n] is None:
+                found[n] = writer.write()
+                kept[n].keep(arm, found[n])
+                log.info("%s: arm %s wrote %d answers", writer.task.name, arm.name, len(found[n]))
+    return found
+
+
+class _HalvedError(Exception):
+    """Memory ran out, and fewer answers are to be written at once."""
+
+
+class _Writer:
+    """lm-eval's backend around the model, with as many answers at once as fit `batch_tokens`, at least one."""
+
+    def __init__(self, model: Model, task: TaskItems, batch_tokens: int) -> None:
+        encoder, asked = task.encoder, [request.args for request in task.writes]
+        longest = max(len(encoder.encode(prompt)) + _asked(settings)["max_gen_toks"] for prompt, settings in asked)
+        backend: Any = HFLM  # being registered hides its signature
+        self.task = task
+        self.requests = [_Request((encoder.bos_text + prompt, settings)) for prompt, settings in asked]
+        self.backend = backend(
+            pretrained=model.module,
+            tokenizer=encoder.tokenizer,
+            batch_size=max(1, min(len(asked), batch_tokens // longest)),
+            max_length=encoder.max_length,
+            add_bos_token={BosUse.auto: None, BosUse.always: not encoder.bos_text, BosUse.never: False}[encoder.bos],
+        )
+
+    @property
+    def at_once(self) -> int:
+        """Answers in a batch."""
+        return self.backend.batch_size
+
+    def write(self) -> list[str]:
+        """What the model, as it now is, writes."""
+        try:
+            return self.backend.generate_until(self.requests, disable_tqdm=True)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            if writer.batch_size == 1:
+            name, most = self.task.name, self.at_once
+            if most == 1:
                 raise UserError(
-                    f"{task.name}: out of memory while a single answer is written ({error}). Lower "
+                    f"{name}: out of memory while a single answer is written ({error}). Lower "
                     "generation_kwargs.max_gen_toks or the number of examples, or set model.dtype=bfloat16."
                 ) from error
-            writer.batch_size_per_gpu //= 2
-            log.warning("%s: out of memory: going on with %d answers at once", task.name, writer.batch_size)
+            self.backend.batch_size_per_gpu = most // 2
+            raise _HalvedError(
+                f"{name}: out of memory with {most} answers at once: going on with {most // 2}"
+            ) from error
 
 
-def _writer(model: Model, task: TaskItems, batch_tokens: int) -> Any:
-    """lm-eval's backend around the model, with as many answers at once as fit `batch_tokens`, at least one."""
-    backend: Any = HFLM  # being registered hides its signature
-    encoder = task.encoder
-    longest = max(len(encoder.encode(prompt)) + _asked(settings)["max_gen_toks"] for prompt, settings in
-                  (request.args for request in task.writes))  # fmt: skip
-    return backend(
-        pretrained=model.module,
-        tokenizer=encoder.tokenizer,
-        batch_size=max(1, min(len(task.writes), batch_tokens // longest)),
-        max_length=encoder.max_length,
-        add_bos_token={BosUse.auto: None, BosUse.always: True, BosUse.never: False}[encoder.bos],
-    )
+@dataclass(frozen=True)
+class _Request:
+    """What lm-eval's backend looks at of an instance."""
+
+    args: tuple[str, dict[str, Any]]
 
 
 def _asked(settings: dict[str, Any]) -> Any:

@@ -57,12 +57,26 @@ def test_a_subset_resolves_less_than_its_tasks_unless_they_share_documents():
         resolution("a", name, "acc", np.arange(100), 0.95, base_N=rng.integers(0, 2, 100).astype(float))
         for name in "bcd"
     ]
-    apart, shared = (over_tasks(tasks, documents, 0.95) for documents in (300, 100))
+    labels = [{f"{name}{n}" for n in range(100)} for name in "bcd"]
+    apart, shared = (over_tasks(tasks, documents, 0.95) for documents in (labels, [labels[0]] * 3))
     assert apart.smallest == pytest.approx(np.mean([one.smallest for one in tasks]) / np.sqrt(3), rel=0.03)
     assert shared.smallest == pytest.approx(np.mean([one.smallest for one in tasks]), rel=0.03)
     assert (apart.task, apart.n_items, apart.n_documents, apart.source) == ("all", 300, 300, BASE_SCORES)
-    mixed = over_tasks([*tasks, resolution("a", "e", "acc", np.arange(9), 0.95)], 309, 0.95)
+    mixed = over_tasks([*tasks, resolution("a", "e", "acc", np.arange(9), 0.95)], [*labels, set("efghijklm")], 0.95)
     assert mixed.source == "prior" and mixed.freedom < 4 * 99
+
+
+def test_only_tasks_that_share_documents_are_taken_to_err_alike():
+    """Capitals and currencies of the same countries, cities of their own: as far as one document is common to two."""
+    tasks = [resolution("a", name, "acc", np.arange(100), 0.95) for name in "bcde"]
+    labels = [{f"{name}{n}" for n in range(100)} for name in "bcde"]
+    labels[2] = {"b0", *sorted(labels[2])[1:]}
+    found = over_tasks(tasks, labels, 0.95)
+    own = tasks[0].stderr / 4
+    assert found.stderr == pytest.approx(np.sqrt((2 * own) ** 2 + own**2 + own**2))
+    assert found.n_documents == 399
+    chain = [{"x"}, {"x", "y"}, {"y"}, {"z"}]  # the first and the third err alike by way of the second
+    assert over_tasks(tasks, chain, 0.95).stderr == pytest.approx(np.sqrt((3 * own) ** 2 + own**2))
 
 
 def test_filters_of_a_metric_have_its_prior():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from lm_eval.models.huggingface import HFLM
+from tokenizers.processors import TemplateProcessing
 
 from harness.errors import UserError
 from harness.materialize import materialized
@@ -26,6 +27,7 @@ from tests.runs import composed
 from tests.score.questions import write_task
 
 IDS = torch.arange(3, 23)[None]
+BOS = byte_tokenizer().bos_token_id
 WRITE = {
     "output_type": "generate_until",
     "doc_to_choice": None,
@@ -195,15 +197,15 @@ def test_what_an_arm_wrote_is_kept_at_once_and_taken_by_later_runs(tmp_path, ask
     spec, _, _ = asked
     config = composed(*SPLIT, f"eval.general=[{spec}]")
     first, written = [], []
-    own = generate._written
+    own = generate._Writer.write
 
-    def counted(writer, task):
-        written.append(task.name)
+    def counted(self):
+        written.append(self.task.name)
         if len(written) == stop_at:
             raise KeyboardInterrupt
-        return own(writer, task)
+        return own(self)
 
-    monkeypatch.setattr(generate, "_written", counted)
+    monkeypatch.setattr(generate._Writer, "write", counted)
     stop_at = 3
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path)
@@ -218,7 +220,7 @@ def test_what_an_arm_wrote_is_kept_at_once_and_taken_by_later_runs(tmp_path, ask
 
 
 @pytest.mark.case("F14")
-def test_out_of_memory_while_writing_halves_the_batch_for_all_that_follows(tmp_path, asked, monkeypatch, caplog):
+def test_out_of_memory_while_writing_halves_the_batch_of_all_arms(tmp_path, asked, monkeypatch, caplog):
     spec, _, _ = asked
     model = Model.from_module(open_model(composed("model=tiny").model).module, byte_tokenizer())
     config = composed(*SPLIT, f"eval.general=[{spec}]").eval
@@ -226,17 +228,41 @@ def test_out_of_memory_while_writing_halves_the_batch_for_all_that_follows(tmp_p
     write_answers([task], model, [base_arm()], Weigher(model.sites), None, 2048)
     want, own, sizes = task.answers, HFLM._model_generate, []
 
-    def raises_above_two(self, context, *args, **kwargs):
+    def raises_from_the_second_time(self, context, *args, **kwargs):
         sizes.append(len(context))
-        if len(context) > most:
+        if len(context) > most and len(sizes) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return own(self, context, *args, **kwargs)
 
-    monkeypatch.setattr(HFLM, "_model_generate", raises_above_two)
+    monkeypatch.setattr(HFLM, "_model_generate", raises_from_the_second_time)
     most = 2
     write_answers([task], model, [base_arm(), base_arm()], Weigher(model.sites), None, 2048)
     assert task.answers == [want[0], want[0]]
-    assert sizes == [4, 2, 2, 2, 2] and "going on with 2 answers at once" in caplog.text
+    assert sizes == [4, 4, 2, 2, 2, 2] and "with 4 answers at once: going on with 2" in caplog.text
     most = 0
     with pytest.raises(UserError, match=r"a single answer is written .*max_gen_toks"):
         write_answers([task], model, [base_arm()], Weigher(model.sites), None, 2048)
+
+
+@pytest.mark.case("F4")
+@pytest.mark.parametrize("bos", ["auto", "always", "never"])
+@pytest.mark.parametrize("adds", [True, False])
+def test_prompts_begin_with_the_bos_that_their_scored_form_begins_with(tmp_path, asked, bos, adds):
+    """lm-eval's backend only asks the tokenizer for a BOS, and not every tokenizer that has one adds it."""
+    spec, prompts, _ = asked
+    model = Model.from_module(open_model(composed("model=tiny").model).module, byte_tokenizer())
+    if adds:
+        model.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=f"{model.tokenizer.bos_token} $A", special_tokens=[(model.tokenizer.bos_token, BOS)]
+        )
+    config = composed(*SPLIT, f"eval.general=[{spec}]", f"eval.bos={bos}").eval
+    (task,) = gather(find(config, tmp_path), config, model)
+    seen = []
+    spied = model.module.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["input_ids"]), with_kwargs=True
+    )
+    write_answers([task], model, [base_arm()], Weigher(model.sites), None, 1)
+    spied.remove()
+    first = sorted(tuple(ids[0].tolist()) for ids in seen if ids.shape[1] > 1)
+    assert first == sorted(tuple(task.encoder.encode(prompt)) for prompt in prompts)
+    assert all((ids[0] == BOS) == (bos == "always" or (bos == "auto" and adds)) for ids in first)
