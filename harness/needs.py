@@ -28,7 +28,7 @@ from harness.ledger.costs import ffn_activation_bytes, forward_flops
 from harness.model.outline import Outline
 from harness.model.room import largest_layer_bytes
 from harness.model.sites import Site
-from harness.packs import TokenSequence
+from harness.packs import Pack, TokenSequence
 from harness.plan import STAGES, Arm, trunk_counts
 from harness.scheme import Scheme
 
@@ -65,10 +65,10 @@ def kept_statistics(config: RunConfig, model: Outline, arms: Sequence[Arm]) -> i
     return FLOAT32 * _draws(arms) * sum(width**2 for widths in _inputs(model.sites) for width in widths)
 
 
-def seconds(model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> float:
-    """Time of all forward passes with nothing shared between sequences; quantizing and calibration come on top."""
+def seconds(model: Outline, arms: Sequence[Arm], packs: Sequence[Pack]) -> float:
+    """Time of the matrix products of all forward passes; attention, quantizing and calibration come on top."""
     weights = model.used_weights
-    tokens, scored = sum(len(s.tokens) - 1 for s in work), sum(s.scored for s in work)
+    tokens, scored = sum(map(len, packs)), sum(len(set(pack.at)) for pack in packs)
     states = trunk_counts(arms, len(model.layers))
     layers = tokens * sum(count * forward_flops(weights[i]) for i, count in enumerate(states))
     head = scored * states[-1] * forward_flops(model.hidden_size * model.vocab_size)

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from harness import needs
 from harness.config import EngineConfig, RunConfig
+from harness.cut import cut_batches
 from harness.errors import UserError
 from harness.model.cache import cache_folder
 from harness.model.outline import Outline
 from harness.model.room import free_memory, gib
-from harness.packs import TokenSequence
+from harness.packs import Pack, TokenSequence
 from harness.plan import Arm
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,8 @@ def preflight(config: RunConfig, model: Outline, arms: Sequence[Arm], work: Sequ
     states = min(config.engine.memory_gib, (free - total + needed["states"]) / 2**30)
     if states < config.engine.memory_gib:
         log.warning("engine.memory_gib=%g is more than is free: going on with %.3g", config.engine.memory_gib, states)
-    lines = {**_lines(model, arms, work), "memory": f"{gib(total)} of {gib(free)}: {parts}"}
+    packs = [pack for batch in cut_batches(config, model, arms, work) for pack in batch]
+    lines = {**_lines(model, arms, work, packs), "memory": f"{gib(total)} of {gib(free)}: {parts}"}
     return Preflight(replace(config.engine, memory_gib=states), lines)
 
 
@@ -73,17 +75,19 @@ def _existing(folder: Path) -> Path:
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
 
 
-def _lines(model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> dict[str, str]:
+def _lines(model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence], packs: Sequence[Pack]) -> dict[str, str]:
     text = model.config.get_text_config()
     dtype, attention = str(model.dtype).removeprefix("torch."), model.config._attn_implementation
     names = [arm.name for arm in arms[:MOST_ARMS]] + ["..."] * (len(arms) > MOST_ARMS)
-    tokens = sum(len(sequence.tokens) - 1 for sequence in work)
+    plain, computed = sum(len(sequence.tokens) - 1 for sequence in work), sum(map(len, packs))
+    before = f" ({plain:,} before shared ones are computed once)" if plain > computed else ""
     return {
         "model": f"{model.name}: {text.model_type}, {len(model.layers)} layers, {model.parameters:,} parameters",
         "device": f"{model.device}, {dtype}, {attention} attention",
         "arms": f"{len(arms)}: {' '.join(names)}",
-        "scored": f"{len(work):,} sequences, {tokens:,} tokens before shared ones are computed once",
-        "time": f"{_duration(needs.seconds(model, arms, work))} of forward passes at most, besides quantizing",
+        "scored": f"{len(work):,} sequences, {computed:,} tokens an arm{before}",
+        "time": f"{_duration(needs.seconds(model, arms, packs))} of matrix products, if no scores are kept; attention "
+        "and quantizing come to that",
     }
 
 

@@ -13,9 +13,10 @@ from harness import ranks
 from harness.calibration import Calibration
 from harness.config import RunConfig
 from harness.console import progress
+from harness.cut import cut_batches
 from harness.model.cache import cache_folder
 from harness.model.load import Model
-from harness.packs import Pack, TokenSequence, batches, pack_plain, pack_trees, slots
+from harness.packs import slots
 from harness.plan import Arm, trunk_counts
 from harness.reuse import Reuse, kept_base, protocol, reusable
 from harness.score.generate import writing
@@ -84,23 +85,6 @@ class Scoring:
             return not any(halved)
 
         return Reuse(model, weigher, calibration, self.made_from, total, most_bytes, one_pass, keeps).score(arms)
-
-
-def cut_batches(
-    config: RunConfig, model: Model, arms: Sequence[Arm], sequences: Sequence[TokenSequence]
-) -> list[list[Pack]]:
-    """What is scored together, the same for all arms."""
-    alone = any(arm.is_live for arm in arms)  # what is scored together changes what LLM.int8 takes for outliers
-    packs = pack_plain(sequences) if alone else form_packs(config, model, sequences)
-    return list(batches(packs, 1 if alone else config.engine.batch_tokens, model.notes.rope))
-
-
-def form_packs(config: RunConfig, model: Model, sequences: Sequence[TokenSequence]) -> list[Pack]:
-    """Packed trees as far as the model can take their mask and it is asked for, else plain sequences."""
-    tree = model.notes.tree
-    if not config.engine.packing or tree.tokens == 0:
-        return pack_plain(sequences)
-    return pack_trees(sequences, config.engine.pack_tokens, tokens=tree.tokens, depth=tree.depth)
 
 
 def results_of(scores: Scores, work: Sequence[Scorable]) -> list[Results]:

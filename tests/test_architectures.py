@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from harness.config import ArmsRule, DesignConfig, EngineConfig, QuantConfig, RunConfig
+from harness.cut import form_packs
 from harness.design import build_arms
 from harness.model.load import Model
 from harness.model.sites import find_layers, read_site, substituted, write_site
@@ -18,7 +19,6 @@ from harness.plan import base_arm, resolve
 from harness.quantize import quantize
 from harness.replay import head_logits, push, record
 from harness.scheme import Scheme
-from harness.scoring import form_packs
 from harness.stream import Stream
 from harness.weigh import Weigher
 from tests.model.architectures import EVERY, tiny

@@ -17,7 +17,7 @@ STAGES = [
     "entries",
     "plan design controls",
     "quantize",
-    "packs replay trunks live data text",
+    "packs replay trunks live data text cut",
     "stream calibrate expert_inputs calibration overlap weigh materialize",
     "keys",
     "score",

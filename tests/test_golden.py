@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from harness.attribute import read_effects
+from harness.cut import form_packs
 from harness.model.load import open_model
 from harness.packs import batches, slots
 from harness.plan import base_arm
 from harness.score.gather import find, gather
-from harness.scoring import form_packs
 from harness.stream import Stream
 from harness.weigh import Weigher
 from tests.runs import SHARED, composed, ran

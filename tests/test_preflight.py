@@ -9,9 +9,10 @@ import pytest
 
 from harness import needs, pipeline, preflight
 from harness.config import CalibInputs, EngineConfig
+from harness.cut import cut_batches
 from harness.errors import UserError
 from harness.model.load import Model, find_model
-from harness.packs import TokenSequence
+from harness.packs import TokenSequence, pack_plain
 from harness.pipeline import all_arms, run
 from harness.plan import base_arm, resolve
 from harness.score.gather import find, gather
@@ -182,23 +183,26 @@ def test_what_is_about_to_run_is_printed(tmp_path, capsys):
     assert "cpu, float32, sdpa attention" in lines["device"]
     assert "9: base ffn attention both noise.0" in lines["arms"]
     assert "3 sequences, 141 tokens" in lines["scored"]
-    assert "of forward passes" in lines["time"] and "layer" in lines["memory"]
+    assert "of matrix products" in lines["time"] and "layer" in lines["memory"]
 
 
 def test_work_is_counted_once_for_every_different_state(tmp_path, monkeypatch):
     """2 FLOPs a weight and token; base, ffn, attention, both leave four different states in every layer."""
     monkeypatch.setattr(needs, "_speed", lambda model: 1.0)
-    _, model, arms, work = prepared(tmp_path, "design.noise_draws=0")
+    config, model, arms, work = prepared(tmp_path, "design.noise_draws=0")
     weights = sum(site.weights for site in model.sites)
     head = model.hidden_size * model.vocab_size
-    assert needs.seconds(model, arms, work) == 4 * 2 * 3 * 47 * (weights + head)
+    assert needs.seconds(model, arms, pack_plain(work)) == 4 * 2 * 3 * 47 * (weights + head)
+    twice = [pack for batch in cut_batches(config, model, arms, [*work, *work]) for pack in batch]
+    assert needs.seconds(model, arms, twice) == needs.seconds(model, arms, pack_plain(work))  # shared tokens once
 
 
 def test_only_the_experts_that_a_token_uses_are_counted(monkeypatch):
     monkeypatch.setattr(needs, "_speed", lambda model: 1.0)
     model = Model.from_module(tiny("mixtral"))  # 2 of 4 experts of 64 x 96 x 3, attention 64 x 64 x 3
     used = 2 * (2 * 3 * 64 * 96 + 3 * 64 * 64)
-    assert needs.seconds(model, [base_arm()], [TokenSequence((1, 2, 3, 4), 2)]) == 2 * (3 * used + 2 * 64 * 128)
+    packs = pack_plain([TokenSequence((1, 2, 3, 4), 2)])
+    assert needs.seconds(model, [base_arm()], packs) == 2 * (3 * used + 2 * 64 * 128)
 
 
 @pytest.mark.case("G1")

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from experiments.benchmarks.lm_eval_pair import backend, ours, scored_tasks, settings, theirs
+from harness.cut import form_packs
 from harness.model.load import open_model
 from harness.plan import base_arm
 from harness.score.gather import find, gather
 from harness.score.generate import write_answers
-from harness.scoring import form_packs
 from harness.weigh import Weigher
 from tests.data.test_benchmarks import BENCHMARKS, ROOT, TASKS
 from tests.runs import composed
