@@ -18,7 +18,7 @@ import numpy as np
 from harness.attribute.effects import Contrast
 from harness.attribute.intervals import Array, critical, share_interval, studentized
 from harness.attribute.reading import Reading
-from harness.attribute.significance import step_down
+from harness.attribute.significance import p_values, step_down
 from harness.attribute.values import RESIDUAL
 from harness.attribute.verdict import CONFIRMATORY, CONTRAST_WORDS, LOSS_WORDS, noise_floor, verdict
 
@@ -132,7 +132,7 @@ def lines_of(reading: Reading, contrasts: Sequence[Contrast], level: float) -> l
 
 def corrected(lines: Sequence[Line], primary_metric: str) -> list[float]:
     """p-value of each line, corrected within its family; NaN where nothing is tested."""
-    p_values = [NAN] * len(lines)
+    found = [NAN] * len(lines)
     tested = [n for n, line in enumerate(lines) if line.tested]
     families: dict[str, list[int]] = defaultdict(list)
     for n in tested:
@@ -140,20 +140,18 @@ def corrected(lines: Sequence[Line], primary_metric: str) -> list[float]:
     for members in families.values():
         p_H = step_down(*_tests([lines[n] for n in members]))
         for n, p in zip(members, p_H, strict=True):
-            p_values[n] = float(p)
-    return p_values
+            found[n] = float(p)
+    return found
 
 
 def uncorrected(lines: Sequence[Line]) -> list[float]:
     """p-value of each line by itself; NaN where nothing is tested."""
     tested = [n for n, line in enumerate(lines) if line.tested]
-    p_values = [NAN] * len(lines)
+    found = [NAN] * len(lines)
     if tested:
-        t_H, resampled_BH, freedom_H = _tests([lines[n] for n in tested])
-        for column, n in enumerate(tested):
-            alone = slice(column, column + 1)
-            p_values[n] = float(step_down(t_H[alone], resampled_BH[:, alone], freedom_H[alone])[0])
-    return p_values
+        for n, p in zip(tested, p_values(*_tests([lines[n] for n in tested])), strict=True):
+            found[n] = float(p)
+    return found
 
 
 def _tests(lines: Sequence[Line]) -> tuple[Array, Array, Array]:

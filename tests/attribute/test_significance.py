@@ -47,6 +47,14 @@ def test_step_down_of_copies_costs_nothing():
     assert copies == pytest.approx(np.repeat(step_down(t_E, t_BE, freedom_E), 5))
 
 
+def test_a_family_of_one_is_not_corrected():
+    t_E, t_BE, freedom_E = family(np.array([0, 0.05, 0.2, 0.5, 1]), 2)
+    freedom_E = freedom_E * [1, 0.01, 1, 0.1, 1]  # few documents: Student's t decides
+    t_E = np.array([*t_E[:3], 0.0, np.inf])  # no loss at all, and one without spread
+    alone = [step_down(t_E[e : e + 1], t_BE[:, e : e + 1], freedom_E[e : e + 1])[0] for e in range(len(t_E))]
+    np.testing.assert_array_equal(p_values(t_E, t_BE, freedom_E), alone)
+
+
 def test_false_alarms_in_a_family_stay_near_the_level():
     alarms = [step_down(*family(np.zeros(8), seed)).min() <= 0.05 for seed in range(200)]
     uncorrected = [p_values(*family(np.zeros(8), seed)).min() <= 0.05 for seed in range(100)]
