@@ -65,7 +65,7 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, A
     """What an arm quantizes, what its weights take, and where its inputs came from."""
     facts = weigher.facts_of(arm)
     stored = model_bytes(
-        sum(p.numel() for p in model.module.parameters()),
+        model.parameters,
         model.all_sites,
         {name: fact["bits_per_weight"] for name, fact in facts.items()},
         tied=model.tied,
