@@ -14,6 +14,7 @@ import numpy as np
 from harness.calibrate import Draw
 
 NGRAM = 13  # tokens
+SCORED_TOO = f"scored_with_{NGRAM}_tokens_in_common"
 SHORTEST_LINE = 20  # characters; shorter ones (headings, "yes") are shared by chance
 
 Tokens = Sequence[int]
@@ -45,7 +46,7 @@ def describe(draws: Sequence[Draw], seeds: Sequence[int], scored: Sequence[Token
             "usable_samples": draw.usable,
             "dropped_short_texts": draw.dropped,
             "sample_hash": draw.digest,
-            "scored_with_13_tokens_in_common": ngram_overlap([draw], scored),
+            SCORED_TOO: ngram_overlap([draw], scored),
             "scored_with_a_line_in_common": line_overlap([draw], scored, tokenizer.decode),
         }
         for seed, draw in zip(seeds, draws, strict=True)

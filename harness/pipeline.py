@@ -38,7 +38,7 @@ from harness.model.cache import cache_folder
 from harness.model.load import Model, find_model
 from harness.model.outline import Outline
 from harness.model.sites import Site
-from harness.overlap import describe, ngram_overlap
+from harness.overlap import SCORED_TOO, describe
 from harness.paths import anchored
 from harness.plan import Arm, check_groups, check_lattice, resolve
 from harness.preflight import preflight
@@ -130,7 +130,9 @@ def _measure(
     write_answers(work, model, arms, weigher, calibration, config.engine.batch_tokens, scoring.reuses)
     results = results_of(scores, work)
     seconds = time.monotonic() - begun
-    calib = calib_cells(config, draws, work)
+    seeds = config.calib.seeds if draws else []
+    drawn = describe(draws, seeds, [sequence.tokens for task in work for sequence in task.sequences], model.tokenizer)
+    calib = [calib_cells(config, draw) for draw in drawn]
     sheet = Sheet(
         run_cells(config, model, folder.path.name, seconds, [draw.digest for draw in draws]),
         arms,
@@ -145,9 +147,7 @@ def _measure(
         tables["groups.csv"] = groups
     for name, table in tables.items():
         write_table(table, folder.path / name)
-    said: dict[str, Any] = {"facts": facts}
-    seeds = config.calib.seeds if draws else []
-    said["calibration"] = describe(draws, seeds, _scored(work), model.tokenizer)
+    said = {"facts": facts, "calibration": drawn}
     folder.finish({**_summary(config, model, arms, seconds), **said}, list(tables))
     if config.harness.page:
         _write_page(folder)
@@ -205,14 +205,9 @@ def check_plan(config: RunConfig, plan: dict[Site, Scheme]) -> None:
         require(method)
 
 
-def calib_cells(config: RunConfig, draws: Sequence[Draw], work: Sequence[Scorable]) -> dict[str, Any]:
-    """What calibration saw, and how much of it is scored as well."""
-    share = ngram_overlap(draws, _scored(work)) if draws else None
-    return {"calib_inputs": config.calib.inputs.value, "calib_overlap": share}
-
-
-def _scored(work: Sequence[Scorable]) -> list[Sequence[int]]:
-    return [sequence.tokens for task in work for sequence in task.sequences]
+def calib_cells(config: RunConfig, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """What calibration saw in one draw, as it is described, and how much of that is scored as well."""
+    return {"calib_inputs": config.calib.inputs.value, "calib_overlap": drawn[SCORED_TOO]}
 
 
 def show_resolved(config: RunConfig, work: Sequence[Scorable], kept: Sequence[Results | None] = ()) -> None:

@@ -61,8 +61,8 @@ def settings(config: RunConfig, sample_hashes: Sequence[str]) -> dict[str, Any]:
     return parts | ({"calib": rest["calib"] | {"sample_hashes": list(sample_hashes)}} if calibrated else {})
 
 
-def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, Any]) -> dict[str, Any]:
-    """What an arm quantizes, what its weights take, and where its inputs came from."""
+def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What an arm quantizes, what its weights take, and where its inputs came from. `calibration`: cells by draw."""
     facts = weigher.facts_of(arm)
     stored = model_bytes(
         model.parameters,
@@ -73,7 +73,7 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: dict[str, A
     return {
         "arm": arm.name,
         **{f"{block}_{name}": cell for block in BLOCKS for name, cell in _block_cells(arm, block).items()},
-        **(calibration if arm.calibrated else {}),
+        **(calibration[arm.draw] if arm.calibrated else {}),
         "quantized_share": _quantized_share(arm, facts),
         "bits_per_weight": stored.bits_per_weight,
         "weight_bytes": stored.weight_bytes,

@@ -1,11 +1,13 @@
 """Cells that describe the run: the peak of memory, and what each block of an arm is quantized to."""
 
+import random
 import subprocess
 import sys
 
 import pytest
 
 from harness.report.cells import peak_resident_bytes
+from harness.report.rows import records
 from tests.runs import ran
 
 
@@ -39,3 +41,27 @@ def test_a_block_that_is_w8a8_only_in_part_is_mixed(tmp_path):
     report, _ = ran(tmp_path, "+exp=int4_split", "model=tiny", "design.noise_draws=0", *few, rule)
     both = report[report["arm"] == "both"]
     assert set(both["ffn_precision"]) == {"mixed"} and set(both["attention_precision"]) == {"int4"}
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """By arm, the cells of a 2 x 2 with GPTQ on some of the text that it is scored on, of which two draws see unlike
+    much; each arm calibrated on its own quantized layers, and their weights put together."""
+    start = tmp_path_factory.mktemp("start")
+    letters = random.Random(0).choices("abcdefghijklmnopqrstuvwxyz", k=480)
+    (start / "text.txt").write_text("".join(letters), encoding="utf-8")
+    text = ("eval=perplexity", "eval.perplexity.path=text.txt", "eval.perplexity.window=48")
+    calib = ("calib.source=text", "calib.path=text.txt", "calib.samples=2", "calib.length=56", "calib.seeds=[0,3]")
+    few = ("model=tiny", "attribute.resamples=200", "design.noise_draws=1", "calib.inputs=quantized")
+    report, _ = ran(start, "+exp=gptq_int4_split", *few, *text, *calib)
+    return {row["arm"]: row for row in records(report.drop_duplicates("arm"))}
+
+
+def test_an_arm_has_in_common_with_the_scored_text_what_its_own_draw_has(calibrated):
+    overlap = {arm: row["calib_overlap"] for arm, row in calibrated.items()}
+    first, second = overlap["ffn"], overlap["ffn@1"]
+    assert first != second and min(first, second) > 0
+    assert overlap == {
+        "base": None, "ffn": first, "attention": first, "both": first, "ffn@1": second, "attention@1": second,
+        "both@1": second, "spliced": None, "noise.0": None,
+    }  # fmt: skip
