@@ -120,6 +120,12 @@ def looks_at_inputs(recipe: Recipe) -> bool:
     return isinstance(recipe, Scheme) and wants_inputs(recipe)
 
 
+def scheme_of(recipe: Recipe) -> Scheme | None:
+    """The scheme that a matrix's weights were made with; none where they are disturbed or cast."""
+    own = recipe.scheme if isinstance(recipe, Splice) else recipe
+    return own if isinstance(own, Scheme) else None
+
+
 def computes(recipe: Recipe) -> bool:
     """Whether it stands for another computation (harness.live), not for other weights."""
     return isinstance(recipe, Cast) or (isinstance(recipe, Scheme) and is_live(recipe))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from harness.expert_inputs import nothing_known, too_few
 from harness.live import Linear, cast_forward, int8_forward
 from harness.model.sites import Site, read_site
-from harness.plan import Arm, Cast, Noise, Recipe, Splice, Treatment, computes, looks_at_inputs
+from harness.plan import Arm, Cast, Noise, Recipe, Splice, Treatment, computes, looks_at_inputs, scheme_of
 from harness.quantize import Factor, InputStats, Quantized, factor_key, factorize, pair_scale, quantize
 from harness.quantize.llm_int8 import int8_weight
 from harness.scheme import Indivisible, Method, Scheme
@@ -81,11 +81,11 @@ class Weigher:
 
     def facts_of(self, arm: Arm) -> dict[str, dict[str, Any]]:
         """What is known of every quantized site of an arm, by site name; nothing for noise."""
-        schemes = ((site.name, r.scheme if isinstance(r, Splice) else r, draw) for site, r, draw in arm.key)
+        schemes = ((site.name, scheme_of(recipe), draw) for site, recipe, draw in arm.key)
         return {
             name: self.own_facts.get((arm.name, name)) or self.facts[name, scheme, draw]
             for name, scheme, draw in schemes
-            if isinstance(scheme, Scheme)
+            if scheme is not None
         }
 
     def _forward(self, site: Site, recipe: Recipe, layer: nn.Module) -> Linear:

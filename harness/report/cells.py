@@ -19,7 +19,7 @@ import harness
 from harness.config import RunConfig
 from harness.ledger.weights import model_bytes
 from harness.model.load import Model
-from harness.plan import Arm
+from harness.plan import Arm, scheme_of
 from harness.scheme import AXIS, BLOCKS, Scheme
 from harness.supported import is_live, wants_inputs
 from harness.weigh import Weigher
@@ -73,7 +73,7 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: Sequence[di
     return {
         "arm": arm.name,
         **{f"{block}_{name}": cell for block in BLOCKS for name, cell in _block_cells(arm, block).items()},
-        **(calibration[arm.draw] if arm.calibrated else {}),
+        **(calibration[arm.draw] if any(map(wants_inputs, _schemes(arm))) else {}),
         "quantized_share": _quantized_share(arm, facts),
         "bits_per_weight": stored.bits_per_weight,
         "weight_bytes": stored.weight_bytes,
@@ -84,7 +84,7 @@ def arm_cells(arm: Arm, model: Model, weigher: Weigher, calibration: Sequence[di
 
 def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
     """Method, precision and group size of a block; `mixed` where its sites differ."""
-    schemes = {r for site, r in arm.plan.items() if site.block == block and isinstance(r, Scheme)}
+    schemes = _schemes(arm, block)
     if not schemes:
         return {"method": "keep", "precision": "", "group_size": None}
     methods, sizes = ({getattr(s, n) for s in schemes} for n in ("method", "group_size"))
@@ -94,6 +94,12 @@ def _block_cells(arm: Arm, block: str) -> dict[str, Any]:
         "precision": precisions.pop() if len(precisions) == 1 else "mixed",
         "group_size": sizes.pop() if len(sizes) == 1 else None,
     }
+
+
+def _schemes(arm: Arm, block: str = "") -> set[Scheme]:
+    """What the weights (of one block) were made with, by this arm or by those that it is spliced of."""
+    found = (scheme_of(recipe) for site, recipe in arm.plan.items() if block in ("", site.block))
+    return {scheme for scheme in found if scheme is not None}
 
 
 def _quantized_share(arm: Arm, facts: dict[str, dict[str, Any]]) -> float | None:

@@ -63,5 +63,13 @@ def test_an_arm_has_in_common_with_the_scored_text_what_its_own_draw_has(calibra
     assert first != second and min(first, second) > 0
     assert overlap == {
         "base": None, "ffn": first, "attention": first, "both": first, "ffn@1": second, "attention@1": second,
-        "both@1": second, "spliced": None, "noise.0": None,
+        "both@1": second, "spliced": first, "noise.0": None,
     }  # fmt: skip
+
+
+def test_spliced_weights_are_said_to_be_what_the_blocks_own_arms_made(calibrated):
+    same = ["calib_inputs", "calib_overlap", "bits_per_weight", "quantized_share"]
+    same += [f"{block}_{name}" for block in ("ffn", "attention") for name in ("method", "precision", "group_size")]
+    spliced, both = ([calibrated[arm][name] for name in same] for arm in ("spliced", "both"))
+    assert spliced == both and calibrated["spliced"]["ffn_method"] == "gptq"
+    assert calibrated["noise.0"]["ffn_method"] == "keep" and calibrated["noise.0"]["calib_inputs"] is None
