@@ -50,7 +50,7 @@ top1_agreement ffn_method ffn_precision ffn_group_size attention_method attentio
 calib_inputs calib_overlap quantized_share bits_per_weight weight_bytes ffn_bytes_saved attention_bytes_saved protocol
 config template_hash data_hash seed dtype device batch_tokens seconds peak_bytes harness_version status reason
 """
-ITEMS = "arm subset task doc_id item_id band metric value n_tokens"
+ITEMS = "arm subset task doc_id item_id band control metric value n_tokens"
 ATTRIBUTION = """
 subset task metric player kind loss lo hi share share_lo share_hi p_adjusted verdict below_noise weights
 loss_per_gweight bytes_saved loss_per_gib_saved n_items n_documents reason

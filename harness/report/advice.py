@@ -15,13 +15,12 @@ from itertools import pairwise
 
 from harness.attribute import Effect
 from harness.attribute.verdict import CONFIRMATORY
-from harness.errors import UserError
 from harness.report.attribution_plots import panels_of
 from harness.report.numbers import THIN, decimals_for, interval, number, percent, percent_interval
 from harness.report.paired import Difference, difference
 from harness.report.points import Panel, front_of, sized
 from harness.report.rows import Row
-from harness.report.runs import DONE, FAILED, Run
+from harness.report.runs import DONE, FAILED, NoItemsError, Run
 from harness.report.sweep_plots import group_lines
 
 DEVIATION = "kl"  # how far predictions moved, for the better or the worse
@@ -107,10 +106,10 @@ def front_steps(panel: Panel, runs: Mapping[str, Run]) -> list[Step]:
 
 
 def _gain(before: Row, row: Row, runs: Mapping[str, Run]) -> Difference | None:
-    """How much more `before` loses than `row`; None where items are missing."""
+    """How much more `before` loses than `row`; None where there are no items to pair."""
     try:
         return difference(runs[before["run_id"]], runs[row["run_id"]], before, row)
-    except UserError:
+    except NoItemsError:
         return None
 
 

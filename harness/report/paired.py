@@ -15,7 +15,7 @@ import pandas as pd
 from harness.attribute import paired_loss
 from harness.errors import UserError
 from harness.report.rows import Row, records
-from harness.report.runs import Run
+from harness.report.runs import NoItemsError, Run
 from harness.report.sweep import refuse_unlike
 from harness.words import LOWER_IS_BETTER
 
@@ -41,12 +41,13 @@ class Difference:
 def difference(first: Run, second: Run, row: Row, other: Row) -> Difference:
     """Loss of `row` (of the first run) less that of `other` (of the second), paired by item; rows of report.csv.
 
-    UserError where the runs were scored otherwise, or their items are not there or not the same.
+    NoItemsError where their items are not there or not the same; UserError where the runs were scored otherwise, or
+    items do not give what is reported.
     """
     refuse_unlike(row, other)
     own, theirs = _scored(first, row), _scored(second, other)
     if own.labels != theirs.labels:
-        raise UserError(f"{row['subset']}/{row['task']}: runs {first.id} and {second.id} scored other items")
+        raise NoItemsError(f"{row['subset']}/{row['task']}: runs {first.id} and {second.id} scored other items")
     loss, low, high, _ = paired_loss(
         theirs.loss_N,
         own.loss_N,
@@ -70,12 +71,18 @@ class _Scored:
 
 
 def _scored(run: Run, row: Row) -> _Scored:
-    """Loss and weight of each item of a row of report.csv."""
+    """Loss and weight of each item of a row of report.csv: of the whole task, whose mean is without controls."""
     base, arm = (run.items.get((row["subset"], row["task"], row["metric"], name)) for name in ("base", row["arm"]))
     if base is None or arm is None or _labels(base) != _labels(arm):
-        raise UserError(f"{run.path / 'items.parquet'}: arm {row['arm']} did not score the items of base")
+        raise NoItemsError(f"{run.path / 'items.parquet'}: arm {row['arm']} did not score the items of base")
+    base, arm = _of_task(base), _of_task(arm)
     change_N = arm["value"].to_numpy(dtype=float) - base["value"].to_numpy(dtype=float)
     return _Scored(_labels(arm), _sign(run, row) * change_N, _weights(run, row, arm))
+
+
+def _of_task(items: pd.DataFrame) -> pd.DataFrame:
+    """All items but controls, as far as they are marked."""
+    return items.loc[~items["control"]] if "control" in items else items
 
 
 def _labels(items: pd.DataFrame) -> list[tuple[str, str]]:
@@ -96,9 +103,13 @@ def _sign(run: Run, row: Row) -> int:
 
 
 def _weights(run: Run, row: Row, arm: pd.DataFrame) -> np.ndarray:
-    """Items weigh the same, or by their tokens: whichever gives the value that the report has."""
+    """Items weigh the same, or by their tokens: whichever gives the value that the report has.
+
+    Where a file does not mark controls neither may: then its task's own items are not known.
+    """
     values = arm["value"].to_numpy(dtype=float)
     for weight in (np.ones(len(arm)), arm["n_tokens"].to_numpy(dtype=float)):
         if weight.sum() > 0 and np.isclose(np.average(values, weights=weight), row["value"], rtol=1e-6, atol=1e-9):
             return weight
-    raise UserError(f"{run.path / 'items.parquet'}: its items do not give the value in report.csv")
+    error = UserError if "control" in arm else NoItemsError
+    raise error(f"{run.path / 'items.parquet'}: its items do not give the value in report.csv")

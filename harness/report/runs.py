@@ -28,6 +28,10 @@ DONE, FAILED, INCOMPLETE = "done", "failed", "incomplete"
 NOT_SETTINGS = ("harness", "outputs", "engine.memory_gib", "engine.head_tokens", "calib.keep")
 
 
+class NoItemsError(UserError):
+    """What was scored item by item is not there, or not of the same items: there is nothing to pair."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run folder. `result` is empty unless the run is done."""
@@ -76,13 +80,17 @@ class Run:
 
     @cached_property
     def items(self) -> dict[tuple[str, str, str, str], pd.DataFrame]:
-        """items.parquet: doc_id, item_id, value, n_tokens of every item, by (subset, task, metric, arm)."""
+        """items.parquet: doc_id, item_id, value, n_tokens, control of every item, by (subset, task, metric, arm).
+
+        Files of before controls were marked lack that column. NoItemsError where it cannot be read.
+        """
         path, keys = self.path / "items.parquet", ["subset", "task", "metric", "arm"]
         try:
-            table = pd.read_parquet(path, columns=[*keys, "doc_id", "item_id", "value", "n_tokens"])
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read ({error})") from error
-        groups: Any = table.groupby(keys, sort=False)
+            table = pd.read_parquet(path)
+            marks = [name for name in table if name == "control"]
+            groups: Any = table[[*keys, "doc_id", "item_id", "value", "n_tokens", *marks]].groupby(keys, sort=False)
+        except (OSError, ValueError, KeyError) as error:
+            raise NoItemsError(f"{path}: cannot be read ({error})") from error
         return {(a, b, c, d): own for (a, b, c, d), own in groups}
 
     def setting(self, name: str, default: Any = None) -> Any:

@@ -133,7 +133,7 @@ class Sheet:
         return found.loc[~found["arm"].isin([arm.name for arm in self.arms if arm.is_noise])]
 
     def items(self) -> pd.DataFrame:
-        """items.parquet: every item's value in every arm."""
+        """items.parquet: every item's value in every arm. `control`: no part of its task's mean in report.csv."""
         frames = [
             pd.DataFrame(
                 {
@@ -143,6 +143,7 @@ class Sheet:
                     "doc_id": measure.documents,
                     "item_id": measure.items,
                     "band": measure.bands,
+                    "control": [band in measure.controls for band in measure.bands],
                     "metric": measure.metric,
                     "value": measure.values_AN[arm],
                     "n_tokens": measure.n_tokens,

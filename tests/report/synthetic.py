@@ -213,6 +213,7 @@ def _items(scores: list[Scores]) -> pd.DataFrame:
             {
                 "arm": arm,
                 **{"subset": one.subset, "task": one.task, "doc_id": one.documents_N, "metric": "nll", "band": ""},
+                "control": False,
                 "item_id": [f"item{n}" for n in range(len(value_N))],
                 "value": value_N,
                 "n_tokens": 384,

@@ -3,8 +3,10 @@
 import re
 from itertools import pairwise
 
+import pandas as pd
 import pytest
 
+from harness.errors import UserError
 from harness.report.advice import (
     block_sentences,
     choice_sentences,
@@ -104,6 +106,15 @@ def test_steps_without_items_are_left_open(sweep):
     by_id = {run.id: run for run in runs}
     assert all(step.gain is None for step in front_steps(found[0], by_id))
     assert list(group_sentences(found, by_id, swept)) == []
+
+
+def test_steps_whose_items_do_not_fit_are_not_passed_over(sweep):
+    runs, found, _ = sweep
+    for path in (run.path / "items.parquet" for run in runs if run.status == "done"):
+        items = pd.read_parquet(path)
+        items.assign(value=items["value"] + 1).to_parquet(path, index=False)
+    with pytest.raises(UserError, match="do not give the value"):
+        front_steps(found[0], {run.id: run for run in runs})
 
 
 def test_blocks_are_compared_by_their_own_contrast(sweep):

@@ -1,14 +1,18 @@
 """Losses of two runs against each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from harness.errors import UserError
+from harness.pipeline import run as run_of
 from harness.report.paired import _scored, difference
 from harness.report.rows import records
-from harness.report.runs import read_run
+from harness.report.runs import NoItemsError, read_run
 from tests.report.synthetic import write_run
+from tests.runs import composed
 
 
 def row_of(run, arm="both", task="moby_dick"):
@@ -44,24 +48,70 @@ def rewrite(run, change):
     change(pd.read_parquet(path)).to_parquet(path, index=False)
 
 
+def with_controls(items):
+    """A first pass beside every item, of quite other values."""
+    first = items.assign(item_id="first " + items["item_id"], band="first_pass", control=True, value=100.0)
+    return pd.concat([first, items])
+
+
+def again(pair):
+    """The same runs, of whose items nothing was read yet. A run whose files were rewritten is not done any more."""
+    return [replace(run) for run in pair]
+
+
+def test_controls_are_left_out(pair):
+    rows = [row_of(run) for run in pair]
+    plain = difference(*again(pair), *rows)
+    for run in pair:
+        rewrite(run, with_controls)
+    assert difference(*pair, *rows) == plain
+
+
+def test_files_of_before_controls_were_marked_are_read(pair):
+    rows = [row_of(run) for run in pair]
+    plain = difference(*again(pair), *rows)
+    for run in pair:
+        rewrite(run, lambda items: items.drop(columns="control"))
+    assert difference(*again(pair), *rows) == plain
+    for run in pair:
+        rewrite(run, lambda items: with_controls(items).drop(columns="control"))
+    with pytest.raises(NoItemsError, match="do not give the value"):
+        difference(*again(pair), *rows)
+
+
+def test_every_task_of_the_context_suite_can_be_paired(tmp_path):
+    suite = ("eval=none", "eval.context_suite.lengths=[400]", "eval.context_suite.documents=3")
+    few = ("model=tiny", "design.noise_draws=0", "attribute.resamples=100")
+    folder = run_of(composed("+exp=int4_split", *few, *suite), tmp_path).folder
+    assert folder is not None
+    run = read_run(folder)
+    rows = [row for row in records(run.report) if row["band"] is None and row["metric"] == "nll"]
+    assert any(items["control"].any() for items in run.items.values())
+    for row in (row for row in rows if row["arm"] == "both"):
+        (other,) = (own for own in rows if (own["arm"], own["task"]) == ("ffn", row["task"]))
+        assert difference(run, run, row, other).loss == pytest.approx(row["loss"] - other["loss"], abs=1e-9)
+    assert any(row["task"].startswith("induction_copy") for row in rows)
+
+
 def test_other_items_are_refused(pair):
     rewrite(pair[1], lambda items: items.assign(item_id="x" + items["item_id"]))
-    with pytest.raises(UserError, match="scored other items"):
+    with pytest.raises(NoItemsError, match="scored other items"):
         difference(*pair, row_of(pair[0]), row_of(pair[1]))
 
 
 def test_items_that_do_not_give_the_reported_value_are_refused(pair):
     rewrite(pair[0], lambda items: items.assign(value=items["value"] + 1.0))
-    with pytest.raises(UserError, match="do not give the value"):
+    with pytest.raises(UserError, match="do not give the value") as raised:
         difference(*pair, row_of(pair[0]), row_of(pair[1]))
+    assert not isinstance(raised.value, NoItemsError), "that is a fault, not something that is not there"
 
 
 def test_missing_arms_and_files_are_refused(pair):
     rewrite(pair[0], lambda items: items[items["arm"] != "both"])
-    with pytest.raises(UserError, match="arm both did not score"):
+    with pytest.raises(NoItemsError, match="arm both did not score"):
         difference(*pair, row_of(pair[0]), row_of(pair[1]))
     (pair[1].path / "items.parquet").unlink()
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(NoItemsError, match="cannot be read"):
         difference(pair[1], pair[1], row_of(pair[1]), row_of(pair[1]))
 
 

@@ -1,5 +1,7 @@
 """What a row says, computed by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -151,7 +153,17 @@ def test_items_hold_every_value_of_every_arm():
     assert len(items) == 2 * 3 * N and not items.duplicated(["arm", "metric", "item_id"]).any()
     own = items[(items["arm"] == "ffn") & (items["metric"] == "margin")]
     np.testing.assert_array_equal(own["value"], y[1])
-    assert list(own["n_tokens"]) == list(range(1, N + 1))
+    assert list(own["n_tokens"]) == list(range(1, N + 1)) and not items["control"].any()
+
+
+def test_items_without_controls_give_the_value_in_the_report():
+    x = values()
+    one = replace(measure("nll", x, up=False, bands=("first", "second")), controls=frozenset({"first"}))
+    made = sheet(one)
+    own = made.items().query("arm == 'ffn'")
+    assert list(own["control"]) == [True, False] * (N // 2) and own["control"].dtype == bool
+    reported = row(made.report(), "ffn", "nll")["value"]
+    assert own.loc[~own["control"], "value"].mean() == pytest.approx(reported, rel=1e-12)
 
 
 @pytest.mark.case("H14")
