@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from harness.attribute import Effect, between_subsets
 from harness.attribute.power import BASE_SCORES, POWER, PRIORS, Resolution
 from harness.attribute.reading import ALL_TASKS
 from harness.attribute.shares import NO_SHARE
@@ -297,6 +298,18 @@ def show_attribution(effects: pd.DataFrame) -> None:
         _print_first_that_fits(wide, narrow, lines)
     for reason, tasks in withheld.items():
         console().print(f"{WITHHELD}, {reason}: {', '.join(dict.fromkeys(tasks))}", highlight=False)
+
+
+def show_between(effects: Sequence[Effect]) -> None:
+    """How much more one part costs than the other in one subset than in another: the declared test between subsets."""
+    title = "difference of differences: part less part, in subset less subset"
+    table = _table(title, ["subsets", "metric", "parts"], ["difference", "verdict"], fold=True)
+    for effect in between_subsets(effects)[0]:
+        if effect.metric in ATTRIBUTED:
+            difference, _ = _part_cells(vars(effect))
+            table.add_row(effect.subset, effect.metric, effect.player, difference, effect.verdict or "")
+    if table.row_count:
+        console().print(table)
 
 
 def _part_cells(row: Mapping[str, Any]) -> tuple[str, str]:

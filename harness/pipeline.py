@@ -15,12 +15,13 @@ import pandas as pd
 
 import harness
 from harness import ranks
-from harness.attribute import attribute, to_frame
+from harness.attribute import attribute, read_effects, to_frame
 from harness.calibrate import Draw, draw_samples
 from harness.calibration import Calibration
 from harness.config import ArmsRule, CalibInputs, RunConfig
 from harness.console import (
     show_attribution,
+    show_between,
     show_plan,
     show_preflight,
     show_report,
@@ -189,6 +190,7 @@ def _show(folder: RunFolder) -> None:
         show_report(read_report(groups), "loss in groups of tasks")
     show_spreads(report)
     show_attribution(read_report(folder.path / "attribution.csv"))
+    show_between(read_effects(folder.path / "attribution.csv"))
 
 
 def all_arms(config: RunConfig, model: Outline, plan: dict[Site, Scheme]) -> list[Arm]:

@@ -1,12 +1,15 @@
 """What a person sees at the end of a run."""
 
+from dataclasses import fields
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from harness.attribute import Effect
 from harness.attribute.power import TEXT_PRIORS, over_tasks, resolution
 from harness.attribute.shares import NO_SHARE
-from harness.console import show_attribution, show_plan, show_report, show_resolutions
+from harness.console import show_attribution, show_between, show_plan, show_report, show_resolutions
 from harness.model.sites import Site
 from harness.plan import Arm
 from harness.scheme import Scheme
@@ -69,6 +72,33 @@ def test_why_a_share_is_withheld_is_said(monkeypatch, capsys):
     assert "withheld, total not told from zero: knowledge qh_country_currency nll" in capsys.readouterr().out
     show_attribution(effects("mean of alone and restored"))
     assert "withheld" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [80, 190])
+def test_the_difference_of_differences_is_said_with_its_interval(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    rest = dict.fromkeys(field.name for field in fields(Effect)) | {"task": "all", "kind": "difference", "reason": ""}
+    known = {"loss": -0.12345, "lo": -0.2, "hi": -0.1, "verdict": "exploratory"}
+    subsets, players = ("knowledge", "context", "knowledge-context"), ("ffn", "ffn-attention")
+    places = [
+        {"subset": subset, "player": player, "metric": metric}
+        for subset in subsets for player in players for metric in ("nll", "acc") if "-" in subset + player
+    ]  # fmt: skip
+    show_between([Effect(**{**rest, **known, **place}) for place in places])
+    said = capsys.readouterr().out
+    (line,) = (line for line in said.splitlines() if "knowledge-context" in line)
+    assert line.split() == [
+        "knowledge-context",
+        "nll",
+        "ffn-attention",
+        "-0.1235",
+        "[-0.200,",
+        "-0.100]",
+        "exploratory",
+    ]
+    assert max(map(len, said.splitlines())) <= width and "difference of differences" in said
+    show_between([Effect(**{**rest, **known, **places[0]})])
+    assert capsys.readouterr().out == ""
 
 
 def resolutions(tasks=2):

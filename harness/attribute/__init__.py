@@ -4,7 +4,7 @@ from harness.attribute.arms import ArmLoss, arm_losses, group_losses
 from harness.attribute.effects import Contrast, Game, contrasts
 from harness.attribute.losses import mean_stderr, paired_loss
 from harness.attribute.scores import Scores
-from harness.attribute.table import Effect, attribute, read_effects, to_frame
+from harness.attribute.table import Effect, attribute, between_subsets, read_effects, to_frame
 from harness.attribute.verdict import noise_floor
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Scores",
     "arm_losses",
     "attribute",
+    "between_subsets",
     "contrasts",
     "group_losses",
     "mean_stderr",

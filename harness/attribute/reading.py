@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 
 import numpy as np
 
@@ -101,7 +102,17 @@ def difference_of_subsets(first: Reading, second: Reading) -> Reading:
     """What the first subset loses more than the second: of losses, themselves differences from base."""
     notes = "; ".join(filter(None, [first.note, second.note]))
     difference = _combined([first, second], [1, -1])
-    return replace(difference, subset=f"{first.subset}-{second.subset}", across=True, note=notes)
+    return replace(difference, subset=_pair(first.subset, second.subset), across=True, note=notes)
+
+
+def subset_pairs(subsets: Iterable[str]) -> set[str]:
+    """Which names stand for a pair of subsets: those made of two others that are there as well."""
+    names = set(subsets)
+    return names & {_pair(first, second) for first, second in permutations(names, 2)}
+
+
+def _pair(first: str, second: str) -> str:
+    return f"{first}-{second}"
 
 
 def _combined(readings: Sequence[Reading], weights: Sequence[float]) -> Reading:

@@ -13,7 +13,7 @@ import pandas as pd
 from harness.attribute.effects import Game, contrasts
 from harness.attribute.headroom import near_chance, of_mastered_bands, withheld
 from harness.attribute.lines import Line, corrected, lines_of
-from harness.attribute.reading import Reading, difference_of_subsets, read, speaking_for
+from harness.attribute.reading import Reading, difference_of_subsets, read, speaking_for, subset_pairs
 from harness.attribute.scores import Scores
 from harness.attribute.shares import Share, shares
 from harness.config import AttributeConfig
@@ -99,6 +99,17 @@ def read_effects(path: Path) -> list[Effect]:
         return [Effect(*row) for row in cells[[f.name for f in fields(Effect)]].itertuples(index=False)]
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path}: not an attribution table ({error})") from error
+
+
+def between_subsets(effects: Sequence[Effect]) -> tuple[list[Effect], list[Effect]]:
+    """What one subset loses more than another: differences of differences, then those of single parts and totals.
+
+    A difference of differences is that between two parts (FFN - attention) in one subset less the same in the other.
+    """
+    pairs = subset_pairs(effect.subset for effect in effects)
+    apart = {effect.player for effect in effects if effect.kind == "difference" and effect.subset not in pairs}
+    between = [effect for effect in effects if effect.subset in pairs]
+    return [e for e in between if e.player in apart], [e for e in between if e.player not in apart]
 
 
 def _with_subsets(single: Sequence[Reading]) -> list[Reading]:

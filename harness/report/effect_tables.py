@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.attribute import Effect
+from harness.attribute import Effect, between_subsets
 from harness.report.attribution_plots import Panel
 from harness.report.loss_tables import verdict_words
 from harness.report.markup import Cell, Column, Table, amount, drawn
-from harness.report.numbers import decimals_for, interval, number, percent, percent_interval, scale_of, short
+from harness.report.numbers import Scale, decimals_for, interval, number, percent, percent_interval, scale_of, short
 from harness.report.points import block_of
 from harness.report.share_plots import ShareRow
 
@@ -63,9 +63,7 @@ def effect_table(effects: Sequence[Effect], caption: str, margin: float) -> Tabl
         [
             Cell(effect.player),
             Cell(effect.kind),
-            amount(effect.loss, number(effect.loss, decimals, signed=True)),
-            drawn(scale, effect.loss, effect.lo, effect.hi, block_of(effect.player)),
-            Cell(interval(effect.lo, effect.hi, decimals)),
+            *_loss_cells(effect, scale, decimals),
             amount(effect.share, percent(effect.share)),
             Cell(percent_interval(effect.share_lo, effect.share_hi)),
             Cell(verdict_words(effect.verdict, effect.below_noise)),
@@ -76,6 +74,43 @@ def effect_table(effects: Sequence[Effect], caption: str, margin: float) -> Tabl
         for effect in effects
     ]
     return Table(caption, columns, body, margin=margin)
+
+
+def between_table(effects: Sequence[Effect], margin: float) -> Table:
+    """What one subset loses more than another in one metric: differences of differences first. No row without pairs."""
+    twice, parts = between_subsets(effects)
+    rows = [("difference of differences", effect) for effect in twice] + [(effect.kind, effect) for effect in parts]
+    scale = scale_of([n for _, e in rows for n in (e.loss, e.lo, e.hi)])
+    decimals = decimals_for([e.lo for _, e in rows], [e.hi for _, e in rows])
+    columns = [Column("subsets"), Column("player"), Column("effect"), Column("loss", "number")]
+    columns += [Column("interval", "drawn", scale), Column("interval"), Column("verdict"), Column("note", "long")]
+    body = [
+        [
+            Cell(effect.subset),
+            Cell(effect.player),
+            Cell(kind),
+            *_loss_cells(effect, scale, decimals),
+            Cell(verdict_words(effect.verdict, effect.below_noise)),
+            Cell(effect.reason or ""),
+        ]
+        for kind, effect in rows
+    ]
+    return Table("What one subset loses more than another", columns, body, BETWEEN_NOTE, margin)
+
+
+BETWEEN_NOTE = (
+    "the first subset less the second; difference of differences: the first part less the second, in the first subset "
+    "less in the second"
+)
+
+
+def _loss_cells(effect: Effect, scale: Scale, decimals: int) -> list[Cell]:
+    """Loss, its interval as marks, and in figures."""
+    return [
+        amount(effect.loss, number(effect.loss, decimals, signed=True)),
+        drawn(scale, effect.loss, effect.lo, effect.hi, block_of(effect.player)),
+        Cell(interval(effect.lo, effect.hi, decimals)),
+    ]
 
 
 def share_table(subset: str, shares: Sequence[ShareRow]) -> Table:

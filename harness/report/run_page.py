@@ -10,7 +10,7 @@ from harness.attribute.shares import NO_SHARE
 from harness.report.advice import block_sentences, loss_sentences, open_questions, size_sentence
 from harness.report.attribution_plots import Panel, panels_of
 from harness.report.base_tables import base_section, only_base
-from harness.report.effect_tables import effect_table, part_table
+from harness.report.effect_tables import between_table, effect_table, part_table
 from harness.report.loss_tables import arm_table, loss_scale
 from harness.report.markup import Cell, Column, Section, Table, amount, write_page
 from harness.report.numbers import number
@@ -132,10 +132,9 @@ def _attribution(run: Run, primary: str, margin: float) -> Section:
     for metric in sorted(dict.fromkeys(e.metric for e in effects), key=lambda m: m != primary):
         shown = panels_of([e for e in effects if e.metric == metric])
         folded.append((f"All effects in {metric}", [effect_table(list(p.values()), _named(p), margin) for p in shown]))
-    across = [effect for effect in own if effect.kind == "difference" and effect.player != "ffn-attention"]
-    if across:
-        table = effect_table(across, "What one subset loses more than the other", margin)
-        folded.append((f"Differences between subsets in {primary}", [table]))
+    between = between_table(own, margin)
+    if between.rows:
+        folded.append((f"Differences between subsets in {primary}", [between]))
     section = Section("whose", "Whose loss it is", lines=list(_withheld(found)), folded=folded)
     section.pictures = attribution_pictures(own, run.path / "figures")
     section.tables = [part_table(panel, _named(panel), margin) for panel in found]

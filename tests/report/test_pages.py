@@ -43,6 +43,14 @@ def test_page_of_a_run(sweep):
     }
 
 
+def test_the_difference_of_differences_is_on_the_page_and_those_within_subsets_where_they_were(sweep):
+    page = check_page(write_run_report(sweep / f"{2:016x}"))
+    assert "What one subset loses more than another" in page.words
+    assert page.words.count("general-knowledge ffn-attention difference of differences") == 1
+    assert page.words.count("general-knowledge ffn difference") == 1
+    assert page.words.count(" ffn-attention difference ") == 1 + 2, "each subset's own beside it"
+
+
 def test_page_of_a_sweep(sweep):
     out = write_sweep_report([sweep], sweep)
     page = check_page(out)
