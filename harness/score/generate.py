@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -97,16 +97,16 @@ def _texts(
     arm: Arm, writers: Sequence[_Writer], kept: Sequence[Answers], made: Callable[[], AbstractContextManager[Any]]
 ) -> list[list[str]]:
     """What an arm writes, task by task; it is made only where that is not known."""
-    found = [answers.take(arm) for answers in kept]
-    with ExitStack() as stack:
-        if None in found:
-            stack.enter_context(made())
-        for n, writer in enumerate(writers):
-            if found[n] is None:
-                found[n] = writer.write()
-                kept[n].keep(arm, found[n])
-                log.info("%s: arm %s wrote %d answers", writer.task.name, arm.name, len(found[n]))
-    return found
+    taken = [answers.take(arm) for answers in kept]
+    texts = []
+    with made() if None in taken else nullcontext():
+        for writer, answers, own in zip(writers, kept, taken, strict=True):
+            if own is None:
+                own = writer.write()
+                answers.keep(arm, own)
+                log.info("%s: arm %s wrote %d answers", writer.task.name, arm.name, len(own))
+            texts.append(own)
+    return texts
 
 
 class _HalvedError(Exception):

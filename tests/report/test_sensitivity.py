@@ -78,9 +78,11 @@ def test_a_run_writes_it_for_every_metric_and_the_report_has_the_intervals(tmp_p
              "eval.perplexity.window=48", "attribute.resamples=200")  # fmt: skip
     report, _ = ran(tmp_path, "+exp=int4_ffn_only", *small)
     for metric in ("ece", "word_perplexity"):
-        rows = report[(report["metric"] == metric) & (report["arm"] == "ffn")]
+        rows = report[(report["metric"] == metric) & (report["arm"] == "ffn") & report["band"].isna()]
         assert len(rows) and (rows["loss_lo"] <= rows["loss_hi"]).all() and rows["p_value"].isna().all()
         assert rows["reason"].str.contains("percentiles").all()
+    bands = report[(report["metric"] == "ece") & report["band"].notna() & (report["arm"] == "ffn")]
+    assert len(bands) and bands["loss_lo"].isna().all()  # 8 documents each
     text = report[(report["task"] == "moby_dick") & (report["arm"] == "base")].set_index("metric")["value"]
     assert text["word_perplexity"] > text["perplexity"]
     assert len(list(tmp_path.glob("outputs/*/*/sensitivity.csv"))) == 1
