@@ -19,7 +19,7 @@ def start(tmp_path):
 
 
 def other_code(monkeypatch, version="other"):
-    for module in ("identity", "pipeline", "stale", "reuse"):
+    for module in ("identity", "pipeline", "stale", "keys"):
         monkeypatch.setattr(f"harness.{module}.code_version", lambda: version)
 
 

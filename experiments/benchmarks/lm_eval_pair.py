@@ -31,7 +31,7 @@ from harness.packs import batches, slots
 from harness.plan import base_arm
 from harness.score.gather import find, gather
 from harness.score.tasks import TaskItems
-from harness.scoring import form_packs
+from harness.cut import form_packs
 from harness.stream import Stream
 from harness.weigh import Weigher
 
