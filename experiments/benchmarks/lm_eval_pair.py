@@ -25,13 +25,13 @@ from transformers import AutoModelForCausalLM
 
 from harness.app import config_folder, typed
 from harness.config import RunConfig, Sampler
+from harness.cut import form_packs
 from harness.model.fetch import fetch
 from harness.model.load import Model, open_model
 from harness.packs import batches, slots
 from harness.plan import base_arm
 from harness.score.gather import find, gather
 from harness.score.tasks import TaskItems
-from harness.cut import form_packs
 from harness.stream import Stream
 from harness.weigh import Weigher
 
