@@ -2,8 +2,8 @@
 
     python experiments/record.py outputs/int4_split/RUN_ID experiments/ffn_share
 
-Writes report.csv (its column `config` once, as config.json), groups.csv, sensitivity.csv, attribution.csv and pictures
-into the folder, and prints Markdown tables of losses, shares and claimed shares (`attribute.claims`).
+Writes report.csv (its column `config` once, as config.json; no bands of noise arms), groups.csv, sensitivity.csv,
+attribution.csv and pictures into the folder, and prints Markdown tables of losses, shares and claimed shares (`attribute.claims`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def main() -> None:
     shutil.copyfile(run / "attribution.csv", folder / "attribution.csv")
     report = read_report(run / "report.csv")
     (folder / "config.json").write_text(report["config"][0] + "\n", encoding="utf-8")  # the same in every row
-    write_table(report.drop(columns="config"), folder / "report.csv")
+    noise_by_band = (
+        report["arm"].str.startswith("noise.") & report["band"].notna()
+    )  # many rows, and read by none
+    write_table(report.loc[~noise_by_band].drop(columns="config"), folder / "report.csv")
     shutil.copyfile(run / "sensitivity.csv", folder / "sensitivity.csv")
     if (run / "groups.csv").is_file():
         write_table(read_report(run / "groups.csv").drop(columns="config"), folder / "groups.csv")

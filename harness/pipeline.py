@@ -113,7 +113,7 @@ def run(
         begun(folder.path)
         with logged(folder, config, asked):
             show_preflight(ready.lines)
-            scoring = Scoring(config, model, arms, work)
+            scoring = Scoring(config, model, arms, work, ready.cut)
             show_resolved(config, work, scoring.kept_results())
             _measure(config, scoring, draws, folder, facts)
     return Outcome("done", folder.path)

@@ -36,6 +36,7 @@ class Preflight:
 
     engine: EngineConfig  # as asked, with no more memory than there is
     lines: dict[str, str]  # to print
+    cut: list[list[Pack]]  # what is scored together
 
 
 def preflight(config: RunConfig, model: Outline, arms: Sequence[Arm], work: Sequence[TokenSequence]) -> Preflight:
@@ -54,9 +55,10 @@ def preflight(config: RunConfig, model: Outline, arms: Sequence[Arm], work: Sequ
     states = min(config.engine.memory_gib, (free - total + needed["states"]) / 2**30)
     if states < config.engine.memory_gib:
         log.warning("engine.memory_gib=%g is more than is free: going on with %.3g", config.engine.memory_gib, states)
-    packs = [pack for batch in cut_batches(config, model, arms, work) for pack in batch]
+    cut = cut_batches(config, model, arms, work)
+    packs = [pack for batch in cut for pack in batch]
     lines = {**_lines(model, arms, work, packs), "memory": f"{gib(total)} of {gib(free)}: {parts}"}
-    return Preflight(replace(config.engine, memory_gib=states), lines)
+    return Preflight(replace(config.engine, memory_gib=states), lines, cut)
 
 
 def _disk(config: RunConfig, model: Outline, arms: Sequence[Arm]) -> None:

@@ -16,7 +16,7 @@ from harness.console import progress
 from harness.cut import cut_batches
 from harness.model.cache import cache_folder
 from harness.model.load import Model
-from harness.packs import slots
+from harness.packs import Pack, slots
 from harness.plan import Arm, trunk_counts
 from harness.reuse import Reuse, kept_base, protocol, reusable
 from harness.score.generate import writing
@@ -30,10 +30,17 @@ log = logging.getLogger(__name__)
 class Scoring:
     """One cut of the work into batches, the same for all arms, and the scores made of it or kept from earlier runs."""
 
-    def __init__(self, config: RunConfig, model: Model, arms: Sequence[Arm], work: Sequence[Scorable]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        model: Model,
+        arms: Sequence[Arm],
+        work: Sequence[Scorable],
+        cut: list[list[Pack]] | None = None,  # where it is known already
+    ) -> None:
         self.config, self.model, self.arms, self.work = config, model, arms, work
         self.sequences = [sequence for task in work for sequence in task.sequences]
-        self.cut = cut_batches(config, model, arms, self.sequences)
+        self.cut = cut_batches(config, model, arms, self.sequences) if cut is None else cut
         options = config.harness
         self.reuses = options.reuse and not options.force and ranks.ranks() == 1
 

@@ -57,11 +57,11 @@ class Weigher:
         """
         if treatment and treatment[0][0].layer != self._layer:
             self._layer, self._kept = treatment[0][0].layer, {}
+        known = stats or {}
         return {
-            site: self._weight(site, recipe, draw, layer, seen if looks_at_inputs(recipe) else {})
+            site: self._weight(site, recipe, draw, layer, known.get(draw, {}) if looks_at_inputs(recipe) else {})
             for site, recipe, draw in treatment
             if not computes(recipe)
-            for seen in [(stats or {}).get(draw, {})]
         }
 
     def forwards(self, treatment: Treatment, layer: nn.Module) -> dict[Site, Linear]:
