@@ -3,7 +3,8 @@
     python experiments/record.py outputs/int4_split/RUN_ID experiments/ffn_share
 
 Writes report.csv (its column `config` once, as config.json; no bands of noise arms), groups.csv, sensitivity.csv,
-attribution.csv and pictures into the folder, and prints Markdown tables of losses, shares and claimed shares (`attribute.claims`).
+attribution.csv and pictures into the folder, and prints Markdown tables of losses, shares and claimed shares
+(`attribute.claims`).
 """
 
 from __future__ import annotations
