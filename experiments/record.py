@@ -90,9 +90,7 @@ def main() -> None:
     shutil.copyfile(run / "attribution.csv", folder / "attribution.csv")
     report = read_report(run / "report.csv")
     (folder / "config.json").write_text(report["config"][0] + "\n", encoding="utf-8")  # the same in every row
-    noise_by_band = (
-        report["arm"].str.startswith("noise.") & report["band"].notna()
-    )  # many rows, and read by none
+    noise_by_band = report["arm"].str.startswith("noise.") & report["band"].notna()  # many rows, and read by none
     write_table(report.loc[~noise_by_band].drop(columns="config"), folder / "report.csv")
     shutil.copyfile(run / "sensitivity.csv", folder / "sensitivity.csv")
     if (run / "groups.csv").is_file():
